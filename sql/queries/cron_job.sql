@@ -1,0 +1,249 @@
+-- name: StartCronJobs :many
+-- Claims slots (seed 003): a compare-and-set per row on version, enabled, state, the first undecided slot, and the
+-- database's clock. Rows are visited in id order, so that two claimers with overlapping batches do not deadlock; it is
+-- the nested loop over the sorted list that gives the order, so 40P01 is still retried by the caller. Skipped slots
+-- before the one that runs enter the ledger in the same statement. Rows not returned were not won: read them with
+-- GetCronJobs afterwards, never here (this statement's snapshot is older than the winner's commit).
+-- A plain UPDATE .. FROM beats a locking CTE by 10-20 % and every update is HOT: see integration/bench/README.md.
+WITH won AS (
+    UPDATE carillon.cron_jobs j
+    SET state = 'executing', next_execution = a.next_after, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot',
+        run_deployment = j.deployment_id, attempt = 1, started_at = now(), controller = sqlc.arg(controller)::text,
+        deadline_at = now() + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
+    FROM (
+        SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(versions)::bigint[]) AS version,
+               unnest(sqlc.arg(expected)::timestamptz[]) AS expected, unnest(sqlc.arg(slots)::timestamptz[]) AS slot,
+               unnest(sqlc.arg(next_after)::timestamptz[]) AS next_after, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id,
+               unnest(sqlc.arg(skip_from)::timestamptz[]) AS skip_from, unnest(sqlc.arg(skip_to)::timestamptz[]) AS skip_to,
+               unnest(sqlc.arg(skip_count)::int[]) AS skip_count
+        ORDER BY 1
+    ) a
+    WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle'
+      AND j.next_execution = a.expected AND a.slot <= now()
+    RETURNING j.id, j.started_at, j.deadline_at, j.deployment_id, a.skip_from, a.skip_to, a.skip_count
+), skipped AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, controller)
+    SELECT id, skip_from, skip_to, skip_count, 'skipped_missed', now(), sqlc.arg(controller)::text
+    FROM won WHERE skip_from IS NOT NULL
+)
+SELECT id, started_at, deadline_at, deployment_id FROM won;
+
+-- name: SkipCronJobs :many
+-- Decides a range of missed slots of which none runs (catchup none): idle to idle, the same compare-and-set.
+WITH passed AS (
+    UPDATE carillon.cron_jobs j
+    SET next_execution = a.next_after
+    FROM (
+        SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(versions)::bigint[]) AS version,
+               unnest(sqlc.arg(skip_from)::timestamptz[]) AS skip_from, unnest(sqlc.arg(skip_to)::timestamptz[]) AS skip_to,
+               unnest(sqlc.arg(next_after)::timestamptz[]) AS next_after, unnest(sqlc.arg(skip_count)::int[]) AS skip_count
+        ORDER BY 1
+    ) a
+    WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle'
+      AND j.next_execution = a.skip_from AND a.skip_to <= now()
+    RETURNING j.id, a.skip_from, a.skip_to, a.skip_count
+), skipped AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, controller)
+    SELECT id, skip_from, skip_to, skip_count, 'skipped_missed', now(), sqlc.arg(controller)::text FROM passed
+)
+SELECT id FROM passed;
+
+-- name: StartManualRun :one
+-- Run now: the slot is the database's now, the schedule is untouched, pause does not matter; refused while executing.
+UPDATE carillon.cron_jobs j
+SET state = 'executing', run_id = sqlc.arg(run_id)::uuid, run_slot = now(), run_kind = 'manual',
+    run_deployment = j.deployment_id, attempt = 1, started_at = now(), controller = sqlc.arg(controller)::text,
+    deadline_at = now() + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
+WHERE j.ref = sqlc.arg(ref)::text AND j.state = 'idle' AND j.removed_at IS NULL
+RETURNING j.id;
+
+-- name: EndCronJobs :many
+-- Ends runs by their run id, and writes the ledger in the same statement. The End alone decides the slots that came
+-- while it ran: the range is applied only if nothing changed what it was computed from and its last slot is past;
+-- otherwise the row goes idle as it is, and the next claim decides them. No row for an input: the run is not current.
+WITH ended AS (
+    UPDATE carillon.cron_jobs j
+    SET state = 'idle',
+        next_execution = CASE
+            WHEN j.version = a.version AND j.next_execution = a.skip_from AND a.skip_to <= now() THEN a.next_after
+            ELSE j.next_execution END
+    FROM (
+        SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id,
+               unnest(sqlc.arg(verdicts)::text[])::carillon.verdict AS verdict, unnest(sqlc.arg(errors)::text[]) AS error,
+               unnest(sqlc.arg(versions)::bigint[]) AS version,
+               unnest(sqlc.arg(skip_from)::timestamptz[]) AS skip_from, unnest(sqlc.arg(skip_to)::timestamptz[]) AS skip_to,
+               unnest(sqlc.arg(skip_count)::int[]) AS skip_count, unnest(sqlc.arg(next_after)::timestamptz[]) AS next_after
+        ORDER BY 1
+    ) a
+    WHERE j.id = a.id AND j.run_id = a.run_id AND j.state = 'executing'
+    RETURNING j.id, j.run_id, j.run_slot, j.run_deployment, j.attempt, j.run_kind, j.started_at, j.controller,
+        j.next_execution, j.version, j.enabled, a.verdict, a.error, a.skip_from, a.skip_to, a.skip_count,
+        -- The new row tells whether the range was applied: then, and only then, the first of it is decided.
+        COALESCE(j.version = a.version AND a.skip_to <= now() AND j.next_execution IS DISTINCT FROM a.skip_from, false)::bool AS applied
+), ledger AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, attempt, kind, controller, started_at, ended_at, verdict, error)
+    SELECT id, run_slot, run_slot, run_id, run_deployment, attempt, run_kind, controller, started_at, now(), verdict, NULLIF(error, '')
+    FROM ended
+), skipped AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, controller)
+    SELECT id, skip_from, skip_to, skip_count, 'skipped_overlap', now(), controller FROM ended WHERE applied
+)
+SELECT id, run_id, next_execution, version, enabled, applied FROM ended;
+
+-- name: ReleaseCronJob :execrows
+-- The last resort for one run whose ledger row cannot be written (its slot has a verdict already, by hand or by a
+-- restored backup): the verdict that stands is kept, and the row must not stay executing.
+UPDATE carillon.cron_jobs SET state = 'idle'
+WHERE id = sqlc.arg(id)::bigint AND run_id = sqlc.arg(run_id)::uuid AND state = 'executing';
+
+-- name: GetEndedRuns :many
+-- Which of these runs stand in the ledger already: an End that is repeated because its answer got lost is no zombie.
+SELECT r.cron_job_id, r.run_id, r.verdict
+FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(slots)::timestamptz[]) AS slot,
+             unnest(sqlc.arg(run_ids)::uuid[]) AS run_id) a
+JOIN carillon.runs r ON r.cron_job_id = a.id AND r.slot = a.slot AND r.run_id = a.run_id;
+
+-- name: GetCronJobs :many
+-- The present state of these rows, in a statement of its own: read after a claim, it sees the winner's commit.
+SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+WHERE j.id = ANY (sqlc.arg(ids)::bigint[]);
+
+-- name: GetLockedCronJobs :many
+-- The state of rows whose claim has an unknown outcome: waits for a claim that is still under way on them.
+SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+WHERE j.id = ANY (sqlc.arg(ids)::bigint[])
+ORDER BY j.id
+FOR NO KEY UPDATE OF j;
+
+-- name: GetCronJob :one
+SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+WHERE j.ref = $1;
+
+-- name: ListShards :many
+-- The reset: all rows of some shards, in pages by id.
+SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+WHERE j.shard = ANY (sqlc.arg(shards)::int[]) AND j.id > sqlc.arg(after)::bigint AND j.removed_at IS NULL
+ORDER BY j.id
+LIMIT sqlc.arg(page)::int;
+
+-- name: ListModules :many
+-- The rows of some modules, also the removed ones: what a hint makes a controller read again.
+SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+JOIN carillon.modules m ON m.id = j.module_id
+WHERE m.name = ANY (sqlc.arg(modules)::text[]) AND j.id > sqlc.arg(after)::bigint
+ORDER BY j.id
+LIMIT sqlc.arg(page)::int;
+
+-- name: ListCronJobs :many
+-- For people: in order of ref, with the long texts.
+SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now,
+       COALESCE(n.paused, '')::text AS paused_note, COALESCE(n.set_aside, '')::text AS set_aside_note, d.min_replicas
+FROM carillon.cron_jobs j
+JOIN carillon.deployments d ON d.id = j.deployment_id
+JOIN carillon.modules m ON m.id = j.module_id
+LEFT JOIN carillon.cron_job_notes n ON n.cron_job_id = j.id
+WHERE (sqlc.arg(module)::text = '' OR m.name = sqlc.arg(module)::text)
+  AND (sqlc.arg(ref)::text = '' OR j.ref = sqlc.arg(ref)::text)
+  AND (sqlc.arg(removed)::bool OR j.removed_at IS NULL)
+  AND j.ref > sqlc.arg(after)::text
+ORDER BY j.ref
+LIMIT sqlc.arg(page)::int;
+
+-- name: ScanCronJobs :many
+-- One pass over the table, every few seconds on every controller, for what the ring should never leave behind: rows
+-- that are overdue for anybody, rows executing past their deadline or under a silent controller, and runs in this
+-- controller's own name (it knows which of them it has). Sequential on purpose: an index on any of these columns
+-- would cost every claim its HOT update; 1M rows are read in about 50 ms.
+SELECT j.id, j.run_id, j.state, j.ref, j.run_slot,
+       COALESCE(j.enabled AND j.state = 'idle' AND j.next_execution < now() - make_interval(secs => sqlc.arg(overdue_secs)::float8), false)::bool AS overdue,
+       (j.state = 'executing' AND j.controller = sqlc.arg(controller)::text)::bool AS mine,
+       (j.state = 'executing' AND (j.deadline_at < now() OR NOT EXISTS (
+            SELECT FROM carillon.controllers c WHERE c.key = j.controller
+               AND c.heartbeat_at >= now() - make_interval(secs => sqlc.arg(lease_secs)::float8))))::bool AS stuck
+FROM carillon.cron_jobs j
+WHERE (j.state = 'idle' AND j.enabled AND j.next_execution < now() - make_interval(secs => sqlc.arg(overdue_secs)::float8))
+   OR (j.state = 'executing' AND (
+        (j.controller = sqlc.arg(controller)::text AND j.started_at < now() - make_interval(secs => sqlc.arg(mine_secs)::float8))
+        OR j.deadline_at < now()
+        OR NOT EXISTS (SELECT FROM carillon.controllers c WHERE c.key = j.controller
+               AND c.heartbeat_at >= now() - make_interval(secs => sqlc.arg(lease_secs)::float8))))
+LIMIT sqlc.arg(page)::int;
+
+-- name: SweepCronJobs :many
+-- Frees lost runs: one conditional UPDATE that re-checks run id, deadline and the controller's heartbeat itself, and
+-- the sweeper's own beats, so that an outage of the database makes nobody look dead. next_execution stays: the slots
+-- that came meanwhile are decided by the next claim.
+WITH me AS (
+    SELECT 1 FROM carillon.controllers
+    WHERE key = sqlc.arg(controller)::text
+      AND alive_since < now() - make_interval(secs => sqlc.arg(lease_secs)::float8)
+      AND heartbeat_at > now() - make_interval(secs => sqlc.arg(silence_secs)::float8)
+), freed AS (
+    UPDATE carillon.cron_jobs j
+    SET state = 'idle'
+    FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id ORDER BY 1) a, me
+    WHERE j.id = a.id AND j.run_id = a.run_id AND j.state = 'executing'
+      AND (j.deadline_at < now() OR NOT EXISTS (
+            SELECT FROM carillon.controllers c WHERE c.key = j.controller
+               AND c.heartbeat_at >= now() - make_interval(secs => sqlc.arg(lease_secs)::float8)))
+    RETURNING j.id, j.run_id, j.run_slot, j.run_deployment, j.attempt, j.run_kind, j.started_at, j.controller, j.ref,
+        (j.deadline_at < now())::bool AS timed_out
+), ledger AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, attempt, kind, controller, started_at, ended_at, verdict, error)
+    SELECT id, run_slot, run_slot, run_id, run_deployment, attempt, run_kind, controller, started_at, now(),
+           (CASE WHEN timed_out THEN 'timed_out' ELSE 'lost' END)::carillon.verdict,
+           CASE WHEN timed_out THEN 'hard timeout: no end was written' ELSE 'controller ' || controller || ' stopped' END
+    FROM freed
+)
+SELECT id, run_id, ref, run_slot, controller, timed_out FROM freed;
+
+-- name: SetAsideCronJob :execrows
+-- A schedule that cannot be used: the row leaves the clock, its neighbours go on.
+WITH aside AS (
+    UPDATE carillon.cron_jobs SET enabled = false, set_aside_at = now(), version = version + 1
+    WHERE id = sqlc.arg(id)::bigint AND version = sqlc.arg(version)::bigint AND set_aside_at IS NULL AND removed_at IS NULL
+    RETURNING id
+)
+INSERT INTO carillon.cron_job_notes (cron_job_id, set_aside)
+SELECT id, sqlc.arg(reason)::text FROM aside
+ON CONFLICT (cron_job_id) DO UPDATE SET set_aside = excluded.set_aside;
+
+-- name: RepairCronJob :execrows
+-- A next slot later than the schedule's own, or none where there is one: the database's clock had jumped.
+UPDATE carillon.cron_jobs SET next_execution = sqlc.arg(next_execution)::timestamptz, version = version + 1
+WHERE id = sqlc.arg(id)::bigint AND version = sqlc.arg(version)::bigint AND enabled AND state = 'idle'
+  AND next_execution IS NOT DISTINCT FROM sqlc.narg(expected)::timestamptz;
+
+-- name: LockCronJobs :many
+-- Inside the transaction that deploys, scales, pauses or resumes: the rows of a module, locked in id order.
+SELECT sqlc.embed(j), now()::timestamptz AS now
+FROM carillon.cron_jobs j
+WHERE j.module_id = sqlc.arg(module_id)::bigint AND (sqlc.arg(ref)::text = '' OR j.ref = sqlc.arg(ref)::text)
+ORDER BY j.id
+FOR NO KEY UPDATE;
+
+-- name: InsertCronJob :one
+INSERT INTO carillon.cron_jobs (module_id, deployment_id, ref, shard, schedule, time_zone, timeout_ms, catchup, overlap, enabled, next_execution)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+RETURNING id;
+
+-- name: UpdateCronJob :exec
+-- The one writer of what a claim is computed from; the caller holds the row's lock.
+UPDATE carillon.cron_jobs
+SET deployment_id = sqlc.arg(deployment_id), schedule = sqlc.arg(schedule), time_zone = sqlc.arg(time_zone), timeout_ms = sqlc.arg(timeout_ms),
+    catchup = sqlc.arg(catchup), overlap = sqlc.arg(overlap), enabled = sqlc.arg(enabled), next_execution = sqlc.narg(next_execution),
+    paused_at = sqlc.narg(paused_at), removed_at = sqlc.narg(removed_at), set_aside_at = sqlc.narg(set_aside_at), version = version + 1
+WHERE id = sqlc.arg(id);
+
+-- name: InsertSkippedRange :exec
+INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, error)
+VALUES (sqlc.arg(cron_job_id), sqlc.arg(slot), sqlc.arg(slot_to), sqlc.arg(count), sqlc.arg(verdict), now(), NULLIF(sqlc.arg(error)::text, ''));
+
+-- name: PutPausedNote :exec
+INSERT INTO carillon.cron_job_notes (cron_job_id, paused) VALUES ($1, $2)
+ON CONFLICT (cron_job_id) DO UPDATE SET paused = excluded.paused;
