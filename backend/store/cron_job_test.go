@@ -1,0 +1,413 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"carillon/backend/core/cron"
+	"carillon/backend/store/storetest"
+)
+
+// zones are the session zones that every statement must be right in: seed 003's casts were right in UTC alone.
+var zones = []string{"UTC", "America/New_York", "Asia/Tokyo"}
+
+func inZones(t *testing.T, test func(t *testing.T, db storetest.DB)) {
+	for _, zone := range zones {
+		t.Run(strings.ReplaceAll(zone, "/", "-"), func(t *testing.T) {
+			t.Parallel()
+			test(t, storetest.Open(t, zone))
+		})
+	}
+}
+
+func newRun() cron.RunID { return cron.RunID(uuid.Must(uuid.NewV7())) }
+
+func claim(j cron.Job) cron.Claim {
+	return cron.Claim{JobID: j.ID, Version: j.Version, Expected: j.Next, Slot: j.Next, Next: j.Next.Add(time.Second), RunID: newRun()}
+}
+
+func start(t *testing.T, db storetest.DB, claims ...cron.Claim) []cron.Claimed {
+	t.Helper()
+	won, err := db.StartCronJobs(t.Context(), "c1", time.Minute, claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return won
+}
+
+func end(t *testing.T, db storetest.DB, ends ...cron.End) []cron.Ended {
+	t.Helper()
+	done, err := db.EndCronJobs(t.Context(), ends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+func get(t *testing.T, db storetest.DB, id int64) cron.Job {
+	t.Helper()
+	jobs, _, err := db.GetCronJobs(t.Context(), []int64{id})
+	if err != nil || len(jobs) != 1 {
+		t.Fatalf("row %d: %v, %v", id, jobs, err)
+	}
+	return jobs[0]
+}
+
+func TestClaimEndLedger(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		slot := db.Now().Truncate(time.Second)
+		j := db.Deploy(1, slot)[0]
+		c := claim(j)
+		won := start(t, db, c)
+		if len(won) != 1 || won[0].StartedAt.Before(slot) {
+			t.Fatalf("won %v", won)
+		}
+		if got, want := won[0].DeadlineAt.Sub(won[0].StartedAt), 65*time.Second; got != want {
+			t.Errorf("hard timeout after %s, want %s", got, want)
+		}
+		if got := get(t, db, j.ID); got.State != cron.Executing || got.Current.ID != c.RunID || !got.Next.Equal(c.Next) || !got.Current.Slot.Equal(slot) {
+			t.Fatalf("row %+v", got)
+		}
+		done := end(t, db, cron.End{JobID: j.ID, RunID: c.RunID, Slot: slot, Verdict: cron.Succeeded, Version: j.Version})
+		if len(done) != 1 || !done[0].Accepted || done[0].Repeated || !done[0].Next.Equal(c.Next) {
+			t.Fatalf("done %+v", done)
+		}
+		runs, err := db.ListHistory(t.Context(), j.ID, time.Time{}, 10)
+		if err != nil || len(runs) != 1 {
+			t.Fatalf("history %v, %v", runs, err)
+		}
+		r := runs[0]
+		if r.ID != c.RunID || r.Verdict != cron.Succeeded || !r.Slot.Equal(slot) || r.Controller != "c1" || r.Attempt != 1 || r.Deployment != "m-abc" || r.EndedAt.Before(r.StartedAt) {
+			t.Errorf("ledger %+v", r)
+		}
+		// The next slot can be claimed at once: nothing is left wedged, whatever the session's zone.
+		if again := start(t, db, cron.Claim{JobID: j.ID, Version: j.Version, Expected: c.Next, Slot: slot, Next: c.Next.Add(time.Second), RunID: newRun()}); len(again) != 1 {
+			t.Errorf("second claim lost")
+		}
+	})
+}
+
+func TestClaimIsRefused(t *testing.T) {
+	for name, spoil := range map[string]func(db storetest.DB, c *cron.Claim){
+		"early":         func(db storetest.DB, c *cron.Claim) { c.Slot = db.Now().Add(time.Second) },
+		"stale version": func(db storetest.DB, c *cron.Claim) { c.Version-- },
+		"other slot":    func(db storetest.DB, c *cron.Claim) { c.Expected = c.Expected.Add(-time.Second) },
+		"not enabled":   func(db storetest.DB, c *cron.Claim) { db.Exec("UPDATE carillon.cron_jobs SET enabled = false") },
+		"paused meantime": func(db storetest.DB, c *cron.Claim) {
+			db.Exec("UPDATE carillon.cron_jobs SET enabled = false, paused_at = now(), version = version + 1")
+		},
+		"exhausted": func(db storetest.DB, c *cron.Claim) { db.Exec("UPDATE carillon.cron_jobs SET next_execution = NULL") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := storetest.Open(t, "America/New_York")
+			j := db.Deploy(1, db.Now().Truncate(time.Second))[0]
+			c := claim(j)
+			spoil(db, &c)
+			if won := start(t, db, c); len(won) != 0 {
+				t.Errorf("won %v", won)
+			}
+			if got := get(t, db, j.ID); got.State != cron.Idle {
+				t.Errorf("state %s", got.State)
+			}
+		})
+	}
+}
+
+// Twelve claimers, overlapping batches in different orders: each slot has one winner, and no deadlock is left over.
+func TestTwelveClaimersOneWinner(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		const claimers, rows, rounds = 12, 60, 5
+		slot := db.Now().Truncate(time.Second).Add(-time.Minute)
+		jobs := db.Deploy(rows, slot)
+		for round := range rounds {
+			var mu sync.Mutex
+			winners := map[int64][]int{}
+			begin := make(chan struct{})
+			var wg sync.WaitGroup
+			for n := range claimers {
+				wg.Go(func() {
+					var claims []cron.Claim
+					for i := range rows { // each its own cut and order
+						if j := jobs[(i*7+n*5)%rows]; (i+n)%4 != 0 {
+							claims = append(claims, cron.Claim{JobID: j.ID, Version: j.Version, Expected: j.Next.Add(time.Duration(round) * time.Second),
+								Slot: j.Next.Add(time.Duration(round) * time.Second), Next: j.Next.Add(time.Duration(round+1) * time.Second), RunID: newRun()})
+						}
+					}
+					<-begin
+					won, err := db.StartCronJobs(context.Background(), fmt.Sprint("c", n), time.Minute, claims)
+					if err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					for _, w := range won {
+						winners[w.JobID] = append(winners[w.JobID], n)
+					}
+				})
+			}
+			close(begin)
+			wg.Wait()
+			var ends []cron.End
+			for _, j := range jobs {
+				if len(winners[j.ID]) != 1 {
+					t.Fatalf("round %d: job %d won by %v", round, j.ID, winners[j.ID])
+				}
+				row := get(t, db, j.ID)
+				if row.Current.Controller != fmt.Sprint("c", winners[j.ID][0]) {
+					t.Fatalf("row says %s, won by %v", row.Current.Controller, winners[j.ID])
+				}
+				ends = append(ends, cron.End{JobID: j.ID, RunID: row.Current.ID, Slot: row.Current.Slot, Verdict: cron.Succeeded})
+			}
+			end(t, db, ends...)
+		}
+		overlaps, err := db.FindOverlaps(t.Context(), slot)
+		if err != nil || len(overlaps) != 0 {
+			t.Errorf("overlaps %v, %v", overlaps, err)
+		}
+		var n int
+		db.Scan("SELECT count(*) FROM carillon.runs", nil, &n)
+		if n != rows*rounds {
+			t.Errorf("%d verdicts for %d slots", n, rows*rounds)
+		}
+	})
+}
+
+// A loser that reads after the claim sees the winner's state: not the snapshot from before.
+func TestLoserLearnsTheState(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	j := db.Deploy(1, db.Now().Truncate(time.Second))[0]
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	winner := newRun()
+	_, err = tx.Exec(t.Context(), `UPDATE carillon.cron_jobs SET state = 'executing', run_id = $2, run_slot = next_execution, started_at = now(),
+		deadline_at = now() + interval '1 minute', controller = 'other', run_deployment = deployment_id WHERE id = $1`, j.ID, winner[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := make(chan []cron.Claimed)
+	go func() {
+		won, err := db.StartCronJobs(context.Background(), "c1", time.Minute, []cron.Claim{claim(j)})
+		if err != nil {
+			t.Error(err)
+		}
+		lost <- won
+	}()
+	waitFor(t, func() bool { // until the claim waits on the row
+		var n int
+		db.Scan("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()", nil, &n)
+		return n > 0
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if won := <-lost; len(won) != 0 {
+		t.Fatalf("won %v", won)
+	}
+	if got := get(t, db, j.ID); got.State != cron.Executing || got.Current.ID != winner || got.Current.Controller != "other" {
+		t.Errorf("the loser reads %+v", got)
+	}
+}
+
+func TestMissedSlotsAreSkippedInTheClaim(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		first := db.Now().Truncate(time.Second).Add(-10 * time.Second)
+		j := db.Deploy(1, first)[0]
+		c := claim(j)
+		c.Slot, c.Next = first.Add(9*time.Second), first.Add(10*time.Second)
+		c.Skip = cron.Range{From: first, To: first.Add(8 * time.Second), Count: 9}
+		start(t, db, c)
+		runs, _ := db.ListHistory(t.Context(), j.ID, time.Time{}, 10)
+		if len(runs) != 1 || runs[0].Verdict != cron.SkippedMissed || runs[0].Count != 9 || !runs[0].SlotTo.Equal(c.Skip.To) || !runs[0].ID.IsZero() {
+			t.Errorf("ledger %+v", runs)
+		}
+		// A loser's range is not written.
+		start(t, db, c)
+		if runs, _ := db.ListHistory(t.Context(), j.ID, time.Time{}, 10); len(runs) != 1 {
+			t.Errorf("ledger %+v", runs)
+		}
+	})
+}
+
+func TestSkipWithoutARun(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "Asia/Tokyo")
+	first := db.Now().Truncate(time.Second).Add(-60 * time.Second)
+	j := db.Deploy(1, first)[0]
+	c := cron.Claim{JobID: j.ID, Version: j.Version, Skip: cron.Range{From: first, To: first.Add(59 * time.Second), Count: 60}, Next: first.Add(time.Minute)}
+	for range 2 { // the second loses
+		if err := db.SkipCronJobs(t.Context(), "c1", []cron.Claim{c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := get(t, db, j.ID)
+	runs, _ := db.ListHistory(t.Context(), j.ID, time.Time{}, 10)
+	if got.State != cron.Idle || !got.Next.Equal(c.Next) || len(runs) != 1 || runs[0].Count != 60 {
+		t.Errorf("row %+v, ledger %+v", got, runs)
+	}
+}
+
+func TestEndDecidesOverlappedSlots(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spoil   func(db storetest.DB, e *cron.End)
+		applied bool
+	}{
+		"applied":          {func(storetest.DB, *cron.End) {}, true},
+		"changed schedule": {func(db storetest.DB, e *cron.End) { db.Exec("UPDATE carillon.cron_jobs SET version = version + 1") }, false},
+		"range not past":   {func(db storetest.DB, e *cron.End) { e.Overlap.To = db.Now().Add(time.Minute) }, false},
+		"no range":         {func(db storetest.DB, e *cron.End) { e.Overlap = cron.Range{} }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := storetest.Open(t, "America/New_York")
+			slot := db.Now().Truncate(time.Second).Add(-5 * time.Second)
+			j := db.Deploy(1, slot)[0]
+			c := claim(j)
+			start(t, db, c)
+			e := cron.End{JobID: j.ID, RunID: c.RunID, Slot: slot, Verdict: cron.Failed, Error: "no", Version: j.Version,
+				Overlap: cron.Range{From: c.Next, To: c.Next.Add(3 * time.Second), Count: 4}, Next: c.Next.Add(4 * time.Second)}
+			tc.spoil(db, &e)
+			done := end(t, db, e)
+			if len(done) != 1 || !done[0].Accepted || done[0].Skipped != tc.applied {
+				t.Fatalf("done %+v", done)
+			}
+			got := get(t, db, j.ID)
+			want := c.Next
+			if tc.applied {
+				want = e.Next
+			}
+			if got.State != cron.Idle || !got.Next.Equal(want) {
+				t.Errorf("row %s next %s, want %s", got.State, got.Next, want)
+			}
+			var ranges int
+			db.Scan("SELECT count(*) FROM carillon.runs WHERE verdict = 'skipped_overlap'", nil, &ranges)
+			if (ranges == 1) != tc.applied {
+				t.Errorf("%d ranges", ranges)
+			}
+		})
+	}
+}
+
+// The fence: an end that does not name the current run changes nothing; a repeated one is no late one.
+func TestLateAndRepeatedEnds(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		slot := db.Now().Truncate(time.Second).Add(-5 * time.Second)
+		j := db.Deploy(1, slot)[0]
+		c := claim(j)
+		start(t, db, c)
+		stranger := cron.End{JobID: j.ID, RunID: newRun(), Slot: slot, Verdict: cron.Succeeded}
+		if done := end(t, db, stranger); done[0].Accepted || get(t, db, j.ID).State != cron.Executing {
+			t.Fatalf("a stranger's end was accepted: %+v", done)
+		}
+		mine := cron.End{JobID: j.ID, RunID: c.RunID, Slot: slot, Verdict: cron.Succeeded}
+		if done := end(t, db, mine); !done[0].Accepted || done[0].Repeated {
+			t.Fatalf("%+v", done)
+		}
+		if done := end(t, db, mine); !done[0].Accepted || !done[0].Repeated {
+			t.Errorf("repeated end: %+v", done)
+		}
+		mine.Verdict = cron.Failed // as after a sweep: the ledger says something else
+		if done := end(t, db, mine); done[0].Accepted {
+			t.Errorf("an end against another verdict was accepted: %+v", done)
+		}
+		var n int
+		db.Scan("SELECT count(*) FROM carillon.runs", nil, &n)
+		if n != 1 {
+			t.Errorf("%d ledger rows", n)
+		}
+	})
+}
+
+func TestOneBadRowAmongAThousandEnds(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	slot := db.Now().Truncate(time.Second).Add(-5 * time.Second)
+	jobs := db.Deploy(1000, slot)
+	var claims []cron.Claim
+	var ends []cron.End
+	for i, j := range jobs {
+		c := claim(j)
+		claims = append(claims, c)
+		ends = append(ends, cron.End{JobID: j.ID, RunID: c.RunID, Slot: slot, Verdict: cron.Failed, Error: fmt.Sprint("error ", i)})
+	}
+	ends[617].Error = "a NUL: \x00, and bad UTF-8: \xff"
+	if won := start(t, db, claims...); len(won) != 1000 {
+		t.Fatalf("won %d", len(won))
+	}
+	done := end(t, db, ends...)
+	accepted := 0
+	for _, d := range done {
+		if d.Accepted {
+			accepted++
+		}
+	}
+	var recorded int
+	var text string
+	db.Scan("SELECT count(*) FROM carillon.runs WHERE verdict = 'failed'", nil, &recorded)
+	db.Scan("SELECT error FROM carillon.runs WHERE cron_job_id = $1", []any{jobs[617].ID}, &text)
+	if accepted != 1000 || recorded != 1000 || text != "a NUL: \uFFFD, and bad UTF-8: \uFFFD" {
+		t.Errorf("accepted %d, recorded %d, text %q", accepted, recorded, text)
+	}
+}
+
+// A slot that has a verdict already, by hand or by a restored backup, must not wedge its row.
+func TestLedgerConflictDoesNotWedge(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	slot := db.Now().Truncate(time.Second).Add(-5 * time.Second)
+	jobs := db.Deploy(2, slot)
+	db.Exec("INSERT INTO carillon.runs (cron_job_id, slot, slot_to, verdict, ended_at) VALUES ($1, $2, $2, 'skipped_missed', now())", jobs[0].ID, slot)
+	a, b := claim(jobs[0]), claim(jobs[1])
+	start(t, db, a, b)
+	done := end(t, db, cron.End{JobID: jobs[0].ID, RunID: a.RunID, Slot: slot, Verdict: cron.Succeeded}, cron.End{JobID: jobs[1].ID, RunID: b.RunID, Slot: slot, Verdict: cron.Succeeded})
+	if len(done) != 2 || get(t, db, jobs[0].ID).State != cron.Idle || get(t, db, jobs[1].ID).State != cron.Idle {
+		t.Errorf("done %+v", done)
+	}
+}
+
+func TestManualRun(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		next := db.Now().Truncate(time.Second).Add(time.Hour)
+		j := db.Deploy(1, next)[0]
+		db.Exec("UPDATE carillon.cron_jobs SET enabled = false, paused_at = now()") // allowed while paused
+		id := newRun()
+		got, err := db.StartManualRun(t.Context(), "c1", time.Minute, j.Ref, id)
+		if err != nil || got.Current.ID != id || got.Current.Kind != cron.ManualRun || !got.Next.Equal(next) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if _, err := db.StartManualRun(t.Context(), "c1", time.Minute, j.Ref, newRun()); err == nil || !strings.Contains(err.Error(), "is executing") {
+			t.Errorf("a second one: %v", err)
+		}
+		if _, err := db.StartManualRun(t.Context(), "c1", time.Minute, "m.absent", newRun()); err == nil || !strings.Contains(err.Error(), "not found") {
+			t.Errorf("an absent one: %v", err)
+		}
+		end(t, db, cron.End{JobID: j.ID, RunID: id, Slot: got.Current.Slot, Verdict: cron.Succeeded, Version: j.Version})
+		if got := get(t, db, j.ID); !got.Next.Equal(next) || got.State != cron.Idle {
+			t.Errorf("row %+v", got)
+		}
+	})
+}
+
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("waited for 10 s in vain")
+		}
+	}
+}

@@ -1,0 +1,144 @@
+// Package store is the one room that knows SQL and pgx. Every change of state is one conditional statement (or, for a
+// module, one short transaction); only the database's clock decides; rows are handed out as plain nouns.
+//
+// It must never know why a row is changed: policies and schedules live above. On failure it says which of three
+// things happened (see errors.go): nothing was written and it may be tried again, the outcome is unknown, or the data
+// was refused.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"carillon/backend/store/internal/sqlc"
+)
+
+// Config says how to reach Postgres.
+type Config struct {
+	URL         string
+	Application string // application_name, shown in pg_stat_activity
+	// Connections of each kind. A beat never queues behind an end, an end never behind a claim.
+	ClaimConns, EndConns, APIConns int
+	TimeZone                       string // session zone; UTC unless a test says otherwise
+	Logger                         *slog.Logger
+}
+
+// Store is safe for concurrent use.
+type Store struct {
+	beat, claim, end, api *pgxpool.Pool
+	log                   *slog.Logger
+}
+
+// Open connects, and refuses a database that would lose acknowledged claims or cannot take writes.
+// The caller migrates before.
+func Open(ctx context.Context, c Config) (*Store, error) {
+	s := &Store{log: c.Logger}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	var err error
+	open := func(kind string, conns int, statement time.Duration) *pgxpool.Pool {
+		if err != nil {
+			return nil
+		}
+		var p *pgxpool.Pool
+		p, err = openPool(ctx, c, kind, conns, statement)
+		return p
+	}
+	s.beat = open("beat", 1, time.Second)
+	s.claim = open("claim", max(c.ClaimConns, 2), 5*time.Second)
+	s.end = open("end", max(c.EndConns, 2), 5*time.Second)
+	s.api = open("api", max(c.APIConns, 4), 15*time.Second)
+	if err == nil {
+		err = s.check(ctx)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func openPool(ctx context.Context, c Config, kind string, conns int, statement time.Duration) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	}
+	cfg.MaxConns = int32(conns)
+	cfg.MaxConnLifetime = time.Hour
+	cfg.MaxConnIdleTime = 10 * time.Minute
+	cfg.HealthCheckPeriod = 5 * time.Second
+	cfg.ConnConfig.ConnectTimeout = 3 * time.Second
+	zone := c.TimeZone
+	if zone == "" {
+		zone = "UTC"
+	}
+	for k, v := range map[string]string{
+		"application_name":                    "carillon " + kind + " " + c.Application,
+		"timezone":                            zone,
+		"statement_timeout":                   fmt.Sprint(statement.Milliseconds()),
+		"lock_timeout":                        "1000",
+		"idle_in_transaction_session_timeout": "5000",
+		"tcp_user_timeout":                    "10000",
+		"tcp_keepalives_idle":                 "5",
+		"tcp_keepalives_interval":             "3",
+		"tcp_keepalives_count":                "3",
+	} {
+		cfg.ConnConfig.RuntimeParams[k] = v
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open the %s connections: %w", kind, err)
+	}
+	return pool, nil
+}
+
+// check asserts what the design rests on: a primary that keeps what it acknowledged.
+func (s *Store) check(ctx context.Context) error {
+	var standby bool
+	var commit string
+	var version int
+	err := s.api.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('server_version_num')::int`).
+		Scan(&standby, &commit, &version)
+	if err != nil {
+		return wrap("connect to the database", err)
+	}
+	switch {
+	case standby:
+		return errors.New("the database is a standby: give the URL of the primary")
+	case commit == "off":
+		return errors.New("synchronous_commit is off: acknowledged claims would be lost in a crash; set it to on for this database or role")
+	case version < 140000:
+		return fmt.Errorf("the database is PostgreSQL %d: 14 or later is needed", version/10000)
+	}
+	return nil
+}
+
+// Close ends all connections.
+func (s *Store) Close() {
+	for _, p := range []*pgxpool.Pool{s.beat, s.claim, s.end, s.api} {
+		if p != nil {
+			p.Close()
+		}
+	}
+}
+
+// Ping asks the database for its clock, for readiness.
+func (s *Store) Ping(ctx context.Context) (time.Time, error) {
+	var now time.Time
+	err := s.api.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now)
+	return now.UTC(), wrap("ask the database's clock", err)
+}
+
+func (s *Store) q(p *pgxpool.Pool) *sqlc.Queries { return sqlc.New(p) }
+
+// tx runs work in one transaction on the API connections. Its error is wrapped by the caller.
+func (s *Store) tx(ctx context.Context, work func(*sqlc.Queries) error) error {
+	return pgx.BeginFunc(ctx, s.api, func(tx pgx.Tx) error { return work(sqlc.New(tx)) })
+}
