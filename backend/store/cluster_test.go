@@ -17,17 +17,17 @@ import (
 const lease, silence = 6 * time.Second, 3 * time.Second
 
 // running claims a slot in the name of a controller and returns the run as the sweep's scan would find it.
-func running(t *testing.T, db storetest.DB, j cron.Job, controller string) cron.Found {
+func running(t *testing.T, db storetest.DB, j cron.Job, controller string) cron.Run {
 	t.Helper()
 	c := claim(j)
 	won, err := db.StartCronJobs(t.Context(), controller, time.Minute, []cron.Claim{c})
 	if err != nil || len(won) != 1 {
 		t.Fatalf("won %v, %v", won, err)
 	}
-	return cron.Found{JobID: j.ID, RunID: c.RunID}
+	return cron.Run{JobID: j.ID, ID: c.RunID}
 }
 
-func sweep(t *testing.T, db storetest.DB, found ...cron.Found) []cron.Freed {
+func sweep(t *testing.T, db storetest.DB, found ...cron.Run) []cron.Run {
 	t.Helper()
 	freed, err := db.SweepCronJobs(t.Context(), "sweeper", lease, silence, found)
 	if err != nil {
@@ -48,13 +48,13 @@ func TestSweepFreesOnlyWhatIsLost(t *testing.T) {
 		db.Exec("UPDATE carillon.controllers SET heartbeat_at = now() - interval '7 seconds' WHERE key = 'silent'")
 		db.Exec("UPDATE carillon.cron_jobs SET deadline_at = now() - interval '1 second' WHERE id = $1", overdue.JobID)
 		old := ofSilent
-		old.RunID = newRun() // a run that was current once
+		old.ID = newRun() // a run that was current once
 
 		freed := sweep(t, db, ofAlive, old)
 		if len(freed) != 0 {
 			t.Fatalf("freed a live or an older run: %+v", freed)
 		}
-		found, err := db.ScanCronJobs(t.Context(), "sweeper", 5*time.Second, 10*time.Second, lease)
+		_, _, found, err := db.ScanCronJobs(t.Context(), "sweeper", 5*time.Second, 10*time.Second, lease)
 		if err != nil || len(found) != 3 {
 			t.Fatalf("found %+v, %v", found, err)
 		}
@@ -74,7 +74,7 @@ func TestSweepFreesOnlyWhatIsLost(t *testing.T) {
 			t.Errorf("row %+v", row)
 		}
 		// The zombie's end comes late and is refused.
-		done := end(t, db, cron.End{JobID: ofSilent.JobID, RunID: ofSilent.RunID, Slot: slot, Verdict: cron.Succeeded})
+		done := end(t, db, cron.End{JobID: ofSilent.JobID, RunID: ofSilent.ID, Slot: slot, Verdict: cron.Succeeded})
 		if done[0].Accepted {
 			t.Error("a late end was accepted")
 		}

@@ -11,32 +11,43 @@ import (
 
 const scanPage = 2000
 
-// ScanCronJobs reads, in one pass, what the ring should never leave behind (see the query). own is the age from which
-// runs in the controller's own name are listed.
-func (s *Store) ScanCronJobs(ctx context.Context, controller string, overdue, own, lease time.Duration) ([]cron.Found, error) {
+// ScanCronJobs reads, in one pass, what the ring should never leave behind (see the query): rows overdue for anybody,
+// runs in the controller's own name older than own, and runs past their hard timeout or under a silent controller.
+func (s *Store) ScanCronJobs(ctx context.Context, controller string, late, own, lease time.Duration) (overdue []int64, mine, stuck []cron.Run, err error) {
 	rows, err := s.q(s.api).ScanCronJobs(ctx, sqlc.ScanCronJobsParams{
-		Controller: controller, OverdueSecs: overdue.Seconds(), MineSecs: own.Seconds(), LeaseSecs: lease.Seconds(), Page: scanPage,
+		Controller: controller, OverdueSecs: late.Seconds(), MineSecs: own.Seconds(), LeaseSecs: lease.Seconds(), Page: scanPage,
 	})
 	if err != nil {
-		return nil, wrap("scan cron jobs", err)
+		return nil, nil, nil, wrap("scan cron jobs", err)
 	}
-	found := make([]cron.Found, len(rows))
-	for i, r := range rows {
-		found[i] = cron.Found{JobID: r.ID, RunID: cron.RunID(r.RunID.Bytes), Ref: r.Ref, Slot: at(r.RunSlot), Overdue: r.Overdue, Mine: r.Mine, Stuck: r.Stuck}
+	for _, r := range rows {
+		run := cron.Run{ID: cron.RunID(r.RunID.Bytes), JobID: r.ID, Ref: r.Ref, Slot: at(r.RunSlot)}
+		if r.Controller != nil {
+			run.Controller = *r.Controller
+		}
+		if r.Overdue {
+			overdue = append(overdue, r.ID)
+		}
+		if r.Mine {
+			mine = append(mine, run)
+		}
+		if r.Stuck {
+			stuck = append(stuck, run)
+		}
 	}
-	return found, nil
+	return overdue, mine, stuck, nil
 }
 
 // SweepCronJobs frees those of the given runs that are still lost, judged by the statement itself, which also asks
-// whether the sweeping controller may judge at all.
-func (s *Store) SweepCronJobs(ctx context.Context, controller string, lease, silence time.Duration, stuck []cron.Found) ([]cron.Freed, error) {
+// whether the sweeping controller may judge at all. It returns them with their verdict.
+func (s *Store) SweepCronJobs(ctx context.Context, controller string, lease, silence time.Duration, stuck []cron.Run) ([]cron.Run, error) {
 	if len(stuck) == 0 {
 		return nil, nil
 	}
 	p := sqlc.SweepCronJobsParams{Controller: controller, LeaseSecs: lease.Seconds(), SilenceSecs: silence.Seconds()}
-	for _, f := range sortedByID(stuck, func(f cron.Found) int64 { return f.JobID }) {
-		p.Ids = append(p.Ids, f.JobID)
-		p.RunIds = append(p.RunIds, uid(f.RunID))
+	for _, r := range sortedByID(stuck, func(r cron.Run) int64 { return r.JobID }) {
+		p.Ids = append(p.Ids, r.JobID)
+		p.RunIds = append(p.RunIds, uid(r.ID))
 	}
 	rows, err := again(ctx, func() ([]sqlc.SweepCronJobsRow, error) { return s.q(s.end).SweepCronJobs(ctx, p) })
 	if err = wrap("sweep cron jobs", err); isData(err) {
@@ -45,9 +56,12 @@ func (s *Store) SweepCronJobs(ctx context.Context, controller string, lease, sil
 	if err != nil {
 		return nil, err
 	}
-	freed := make([]cron.Freed, len(rows))
+	freed := make([]cron.Run, len(rows))
 	for i, r := range rows {
-		freed[i] = cron.Freed{JobID: r.ID, RunID: cron.RunID(r.RunID.Bytes), Ref: r.Ref, Slot: at(r.RunSlot), TimedOut: r.TimedOut}
+		freed[i] = cron.Run{ID: cron.RunID(r.RunID.Bytes), JobID: r.ID, Ref: r.Ref, Slot: at(r.RunSlot), Verdict: cron.Lost}
+		if r.TimedOut {
+			freed[i].Verdict = cron.TimedOut
+		}
 		if r.Controller != nil {
 			freed[i].Controller = *r.Controller
 		}
@@ -55,20 +69,21 @@ func (s *Store) SweepCronJobs(ctx context.Context, controller string, lease, sil
 	return freed, nil
 }
 
-func (s *Store) sweepHalves(ctx context.Context, controller string, lease, silence time.Duration, stuck []cron.Found, cause error) ([]cron.Freed, error) {
+func (s *Store) sweepHalves(ctx context.Context, controller string, lease, silence time.Duration, stuck []cron.Run, cause error) ([]cron.Run, error) {
 	if len(stuck) > 1 {
 		half := len(stuck) / 2
 		first, err1 := s.SweepCronJobs(ctx, controller, lease, silence, stuck[:half])
 		second, err2 := s.SweepCronJobs(ctx, controller, lease, silence, stuck[half:])
 		return append(first, second...), errors.Join(err1, err2)
 	}
-	f := stuck[0]
-	s.log.ErrorContext(ctx, "lost run refused by the ledger", "job", f.JobID, "run", f.RunID, "error", cause)
-	n, err := s.q(s.end).ReleaseCronJob(ctx, sqlc.ReleaseCronJobParams{ID: f.JobID, RunID: uid(f.RunID)})
+	r := stuck[0]
+	s.log.ErrorContext(ctx, "lost run refused by the ledger", "job", r.JobID, "run", r.ID, "error", cause)
+	n, err := s.q(s.end).ReleaseCronJob(ctx, sqlc.ReleaseCronJobParams{ID: r.JobID, RunID: uid(r.ID)})
 	if err != nil || n == 0 {
 		return nil, wrap("release a cron job", err)
 	}
-	return []cron.Freed{{JobID: f.JobID, RunID: f.RunID, Ref: f.Ref, Slot: f.Slot}}, nil
+	r.Verdict = cron.Lost
+	return []cron.Run{r}, nil
 }
 
 // CreateRunPartitions makes the ledger's partitions up to so many days ahead; DropRunPartitions drops those older

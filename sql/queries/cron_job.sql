@@ -159,7 +159,7 @@ LIMIT sqlc.arg(page)::int;
 -- that are overdue for anybody, rows executing past their deadline or under a silent controller, and runs in this
 -- controller's own name (it knows which of them it has). Sequential on purpose: an index on any of these columns
 -- would cost every claim its HOT update; 1M rows are read in about 50 ms.
-SELECT j.id, j.run_id, j.state, j.ref, j.run_slot,
+SELECT j.id, j.run_id, j.ref, j.run_slot, j.controller,
        COALESCE(j.enabled AND j.state = 'idle' AND j.next_execution < now() - make_interval(secs => sqlc.arg(overdue_secs)::float8), false)::bool AS overdue,
        (j.state = 'executing' AND j.controller = sqlc.arg(controller)::text)::bool AS mine,
        (j.state = 'executing' AND (j.deadline_at < now() OR NOT EXISTS (

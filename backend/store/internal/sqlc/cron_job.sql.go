@@ -738,7 +738,7 @@ func (q *Queries) RepairCronJob(ctx context.Context, arg RepairCronJobParams) (i
 }
 
 const scanCronJobs = `-- name: ScanCronJobs :many
-SELECT j.id, j.run_id, j.state, j.ref, j.run_slot,
+SELECT j.id, j.run_id, j.ref, j.run_slot, j.controller,
        COALESCE(j.enabled AND j.state = 'idle' AND j.next_execution < now() - make_interval(secs => $1::float8), false)::bool AS overdue,
        (j.state = 'executing' AND j.controller = $2::text)::bool AS mine,
        (j.state = 'executing' AND (j.deadline_at < now() OR NOT EXISTS (
@@ -763,14 +763,14 @@ type ScanCronJobsParams struct {
 }
 
 type ScanCronJobsRow struct {
-	ID      int64
-	RunID   pgtype.UUID
-	State   CarillonJobState
-	Ref     string
-	RunSlot *time.Time
-	Overdue bool
-	Mine    bool
-	Stuck   bool
+	ID         int64
+	RunID      pgtype.UUID
+	Ref        string
+	RunSlot    *time.Time
+	Controller *string
+	Overdue    bool
+	Mine       bool
+	Stuck      bool
 }
 
 // One pass over the table, every few seconds on every controller, for what the ring should never leave behind: rows
@@ -795,9 +795,9 @@ func (q *Queries) ScanCronJobs(ctx context.Context, arg ScanCronJobsParams) ([]S
 		if err := rows.Scan(
 			&i.ID,
 			&i.RunID,
-			&i.State,
 			&i.Ref,
 			&i.RunSlot,
+			&i.Controller,
 			&i.Overdue,
 			&i.Mine,
 			&i.Stuck,
