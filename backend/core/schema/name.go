@@ -1,0 +1,78 @@
+package schema
+
+import "strings"
+
+// validName reports whether s is a name of a module or a verb: a lower-case letter, then letters and digits.
+func validName(s string) bool {
+	if s == "" || s[0] < 'a' || s[0] > 'z' {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if !isLetter(c) && !isDigit(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// validType reports whether s is a type as the text form writes it: names joined by dots.
+func validType(s string) bool {
+	for part := range strings.SplitSeq(s, ".") {
+		if part == "" || !isLetter(part[0]) {
+			return false
+		}
+		for _, c := range []byte(part) {
+			if !isLetter(c) && !isDigit(c) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
+
+// Nearest returns the candidate that s was most likely meant to be, "" when none is near: one that differs in case alone,
+// or by at most two letters and less than half of its own.
+func Nearest(s string, candidates []string) string {
+	best, bestDistance := "", 3
+	for _, c := range candidates {
+		if strings.EqualFold(s, c) {
+			return c
+		}
+		if len(s) > len(c)+2 {
+			continue
+		}
+		if d := distance(strings.ToLower(s), c); d < bestDistance && 2*d < len(c) {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+// distance is the number of letters to insert, delete, replace or swap with the next one to get from a to b.
+func distance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			d := min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, rows[i-2][j-2]+1)
+			}
+			rows[i][j] = d
+		}
+	}
+	return rows[len(a)][len(b)]
+}
