@@ -136,6 +136,13 @@ func (s *Store) Ping(ctx context.Context) (time.Time, error) {
 	return now.UTC(), wrap("ask the database's clock", err)
 }
 
+// Version is the server's version, as it says it.
+func (s *Store) Version(ctx context.Context) (string, error) {
+	var v string
+	err := s.api.QueryRow(ctx, "SELECT current_setting('server_version')").Scan(&v)
+	return v, wrap("ask the database's version", err)
+}
+
 func (s *Store) q(p *pgxpool.Pool) *sqlc.Queries { return sqlc.New(p) }
 
 // tx runs work in one transaction on the API connections. Its error is wrapped by the caller.

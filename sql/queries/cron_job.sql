@@ -172,6 +172,7 @@ WHERE (j.state = 'idle' AND j.enabled AND j.next_execution < now() - make_interv
         OR j.deadline_at < now()
         OR NOT EXISTS (SELECT FROM carillon.controllers c WHERE c.key = j.controller
                AND c.heartbeat_at >= now() - make_interval(secs => sqlc.arg(lease_secs)::float8))))
+ORDER BY j.state DESC -- executing first: a backlog of overdue rows must not crowd lost runs out
 LIMIT sqlc.arg(page)::int;
 
 -- name: SweepCronJobs :many

@@ -751,6 +751,7 @@ WHERE (j.state = 'idle' AND j.enabled AND j.next_execution < now() - make_interv
         OR j.deadline_at < now()
         OR NOT EXISTS (SELECT FROM carillon.controllers c WHERE c.key = j.controller
                AND c.heartbeat_at >= now() - make_interval(secs => $3::float8))))
+ORDER BY j.state DESC -- executing first: a backlog of overdue rows must not crowd lost runs out
 LIMIT $5::int
 `
 

@@ -1,0 +1,77 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"carillon/backend/face/rpc"
+)
+
+// listen opens the address to serve on, and says under which URL others reach it.
+func listen(c Config) (net.Listener, string, error) {
+	l, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return nil, "", fmt.Errorf("listen on %s: %w", c.Listen, err)
+	}
+	if c.Advertise != "" {
+		return l, c.Advertise, nil
+	}
+	return l, "http://" + l.Addr().String(), nil
+}
+
+// serverOf serves Connect over HTTP/1.1 and h2c, and what operators ask for. There is no write timeout, since watches
+// are long; they show every 15 s that they live.
+func (h *house) serverOf() (*http.Server, error) {
+	api, err := rpc.Handler(rpc.Config{
+		Key: h.key, Version: h.cfg.Version, Reader: h.store, Runners: h.store, House: h, Deploy: h.deploy,
+		Tokens: rpc.Tokens{Admin: h.cfg.AdminToken, Cluster: h.cfg.ClusterToken}, RunnerBeat: h.cfg.Timing.RunnerBeat, Logger: h.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", h.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.metrics.registry, promhttp.HandlerOpts{}))
+	mux.Handle("/", api)
+	s := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug), Protocols: new(http.Protocols),
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250},
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s, nil
+}
+
+// readyz says whether work may be sent here: the database answers, the rows are loaded, and it is not draining.
+func (h *house) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	if err := h.ready(ctx); err != nil {
+		http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}
+
+func (h *house) ready(context.Context) error {
+	switch {
+	case h.draining.Load():
+		return errors.New("draining")
+	case h.cluster.Ring() == nil:
+		return errors.New("not in the ring yet")
+	case h.cluster.Interrupted():
+		return errors.New("the database does not answer heartbeats")
+	case !h.scheduler.Stats().Loaded:
+		return errors.New("the cron jobs are not loaded yet")
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"carillon/backend/core/ring"
+	carillonv1 "carillon/proto/carillon/v1"
+	"carillon/proto/carillon/v1/carillonv1connect"
+)
+
+const hintPatience = time.Second
+
+// peers speaks to the other controllers. All of it is hints: the database is the truth.
+type peers struct {
+	client *http.Client
+	token  string
+}
+
+func newPeers(token string) *peers {
+	t := &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
+	t.Protocols.SetUnencryptedHTTP2(true)
+	return &peers{client: &http.Client{Transport: t}, token: token}
+}
+
+func (p *peers) to(endpoint string) carillonv1connect.PeerServiceClient {
+	return carillonv1connect.NewPeerServiceClient(p.client, endpoint, connect.WithReadMaxBytes(1<<20),
+		connect.WithAcceptCompression("gzip", nil, nil), connect.WithInterceptors(bearer(p.token)))
+}
+
+// bearer adds the cluster token.
+func bearer(token string) connect.Interceptor {
+	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			if token != "" {
+				req.Header().Set("Authorization", "Bearer "+token)
+			}
+			return next(ctx, req)
+		}
+	})
+}
+
+// Interrupted asks another controller whether its own beats fail.
+func (p *peers) Interrupted(ctx context.Context, endpoint string) (bool, error) {
+	res, err := p.to(endpoint).Interrupted(ctx, &carillonv1.InterruptedRequest{})
+	if err != nil {
+		return false, err
+	}
+	return res.GetInterrupted(), nil
+}
+
+// hint tells members that rows or runners changed, and waits until all have looked or the patience is over.
+func (p *peers) hint(ctx context.Context, members []ring.Member, self string, req *carillonv1.HintRequest) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hintPatience)
+	defer cancel()
+	errs := make([]error, len(members))
+	var wg sync.WaitGroup
+	for i, m := range members {
+		if m.Key == self {
+			continue
+		}
+		wg.Go(func() {
+			if _, err := p.to(m.Endpoint).Hint(ctx, req); err != nil {
+				errs[i] = fmt.Errorf("hint %s: %w", m.Key, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,279 @@
+// Package scheduler starts cron jobs: it knows when the rows of its shards are due, claims their slots, has them
+// called, and writes how they ended.
+//
+// It must never know SQL, the ring, or how a verb is called: the shards come by OnRing, the statements are Store and
+// Lists, the calls are Caller. It decides nothing by the local clock: Clock estimates the database's time and says when
+// to try, and the compare-and-set of the claim decides. What a claim takes and what it skips is package cron's.
+//
+// On failure: a claim without an answer is looked up by its run id before anything else, other failed claims are tried
+// again with backoff, and an end is repeated until it is answered. What this controller leaves undone when it dies is
+// done by the other owner of the shard 250 ms after the slot, and by the sweep.
+//
+// The files: plan.go, take.go, guests.go, row.go and heap.go are pure; claims.go, ends.go, keeper.go and reload.go
+// have a goroutine each (or two), all of them started by Run.
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"carillon/backend/core/cron"
+)
+
+// Store is what claims and ends need of the database. Each method is one attempt; it may be called concurrently.
+//
+// An error may offer `Unknown() bool`: true means that the statement may have been done all the same. Answers that
+// come along with an error count.
+type Store interface {
+	// StartCronJobs claims slots and returns the claims that were won.
+	StartCronJobs(ctx context.Context, claims []cron.Claim) ([]cron.Claimed, error)
+	// SkipCronJobs decides missed slots of which none runs.
+	SkipCronJobs(ctx context.Context, claims []cron.Claim) error
+	// GetCronJobs reads rows as they are; deleted ones are missing. The time is the database's, after the read began.
+	GetCronJobs(ctx context.Context, ids []int64) ([]cron.Job, time.Time, error)
+	// LookupCronJobs is GetCronJobs behind every claim that is under way on these rows.
+	LookupCronJobs(ctx context.Context, ids []int64) ([]cron.Job, time.Time, error)
+	// EndCronJobs ends runs; every end gets an answer.
+	EndCronJobs(ctx context.Context, ends []cron.End) ([]cron.Ended, error)
+}
+
+// Lists is what the reset needs of the database.
+type Lists interface {
+	// ListShards hands out all rows of some shards page by page, and returns the database's time after the last.
+	ListShards(ctx context.Context, shards []int32, yield func([]cron.Job) error) (time.Time, error)
+	// ListModules reads all rows of some modules, also removed ones.
+	ListModules(ctx context.Context, modules []string) ([]cron.Job, error)
+	// SetAsideCronJob takes a row off the clock, unless its version changed.
+	SetAsideCronJob(ctx context.Context, id, version int64, reason string) error
+	// RepairCronJob sets the next slot of an idle row, unless version or next slot changed.
+	RepairCronJob(ctx context.Context, id, version int64, expected, next time.Time) error
+}
+
+// Caller calls verbs. Call must not block, and calls done exactly once, from any goroutine.
+type Caller interface {
+	Call(call Call, done func(Outcome))
+}
+
+// Clock estimates the database's time. Both methods are called often and concurrently.
+type Clock interface {
+	Now() time.Time
+	Error() time.Duration // how far Now may be off, in either direction
+}
+
+// Call is one run to be called.
+type Call struct {
+	Run            cron.RunID
+	JobID          int64
+	Ref            string
+	Slot           time.Time
+	Attempt        int
+	Timeout        time.Duration // soft, from the start of the call
+	Deployment     string        // key
+	IdempotencyKey string
+	GiveUp         time.Duration // how long to look for a runner
+	Kind           cron.Kind
+	Traceparent    string // empty unless Config.Span says otherwise
+}
+
+// Outcome is how a call ended.
+type Outcome struct {
+	Verdict cron.Verdict // succeeded, failed, timed_out or cancelled
+	Error   string
+}
+
+// Config joins a scheduler. Store, Lists, Caller and Clock are required; zero values of the rest mean the default.
+type Config struct {
+	Store  Store
+	Lists  Lists
+	Caller Caller
+	Clock  Clock
+
+	// Cancel makes Caller end all calls in flight as cancelled, for a reason; Drain uses it. Nil: Drain ends the runs
+	// without waiting for their calls.
+	Cancel func(reason string)
+
+	StealDelay  time.Duration // the second owner tries so long after the slot; 250 ms
+	Lanes       int           // claim statements at a time; 2
+	BatchSize   int           // claims in a statement; 250
+	EndLanes    int           // end statements at a time; 2
+	EndBatch    int           // ends in a statement; 1000
+	Hold        time.Duration // ends wait so long while a herd is claimed; 20 ms, negative: not at all
+	MaxInFlight int           // claims and calls in flight; 20,000
+	Reset       time.Duration // all rows are read again; 1 min, ±10 %
+	Grace       time.Duration // the rows of a lost shard are tried so long; 5 s
+	Lookup      time.Duration // a lost claim whose outcome was unknown is looked up once more after this; 6 s
+
+	Logger *slog.Logger
+
+	// Callbacks; nil is none. They must not block.
+	OnStart   func(lateness time.Duration) // of each run, by the database's clock
+	OnVerdict func(verdict cron.Verdict)   // of each call
+	Span      func(Call) (traceparent string, end func(Outcome))
+}
+
+func (c Config) withDefaults() Config {
+	c.StealDelay = cmp.Or(c.StealDelay, 250*time.Millisecond)
+	c.Lanes = cmp.Or(c.Lanes, 2)
+	c.BatchSize = cmp.Or(c.BatchSize, 250)
+	c.EndLanes = cmp.Or(c.EndLanes, 2)
+	c.EndBatch = cmp.Or(c.EndBatch, 1000)
+	c.Hold = cmp.Or(c.Hold, 20*time.Millisecond)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 20_000)
+	c.Reset = cmp.Or(c.Reset, time.Minute)
+	c.Grace = cmp.Or(c.Grace, 5*time.Second)
+	c.Lookup = cmp.Or(c.Lookup, 6*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return c
+}
+
+// Scheduler is one controller's part of the schedule. Its methods may be called concurrently, also before Run.
+type Scheduler struct {
+	cfg      Config
+	log      *slog.Logger
+	counters counters
+
+	ring sync.Mutex // held over one change of the ring
+
+	mu       sync.Mutex
+	plan     *plan
+	ends     []waitingEnd
+	doubt    map[cron.RunID]struct{} // claims whose outcome is unknown
+	gained   map[int32]struct{}      // shards to be fetched
+	reloads  map[int64]struct{}      // rows to be read again
+	visits   map[int64]struct{}      // overdue rows, to be tried once
+	asides   map[int64]badRow        // rows to be set aside
+	wakeAt   micros                  // a waiting claim lane wakes by itself at this instant
+	lead     micros                  // how far the clock was seen ahead of the database beyond its error
+	herdAt   time.Time               // local: when a herd of claims began
+	lookups  int                     // claims in doubt that nobody has looked up yet
+	full     bool                    // a lane waits for calls to end
+	fenced   bool
+	draining bool
+	resetDue bool // somebody asked for a reset
+	loaded   bool // the shards of the first ring are here
+
+	claimBells []bell
+	endBells   []bell
+	keeperBell bell
+	reloadBell bell
+	quiet      bell // rings when less is in flight
+}
+
+// New returns a scheduler that owns nothing yet.
+func New(cfg Config) *Scheduler {
+	s := &Scheduler{
+		cfg: cfg.withDefaults(), doubt: map[cron.RunID]struct{}{}, gained: map[int32]struct{}{},
+		reloads: map[int64]struct{}{}, visits: map[int64]struct{}{}, asides: map[int64]badRow{},
+		keeperBell: newBell(), reloadBell: newBell(), quiet: newBell(),
+	}
+	s.log = s.cfg.Logger
+	s.plan = newPlan(s.cfg.StealDelay)
+	for range s.cfg.Lanes {
+		s.claimBells = append(s.claimBells, newBell())
+	}
+	for range s.cfg.EndLanes {
+		s.endBells = append(s.endBells, newBell())
+	}
+	return s
+}
+
+// Run works until ctx ends, and returns nil. Calls in flight are then not waited for (call Drain before); the ends
+// that are there get one more attempt.
+func (s *Scheduler) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, b := range s.claimBells {
+		wg.Go(func() { s.claimLane(ctx, b, &wg) })
+	}
+	for _, b := range s.endBells {
+		wg.Go(func() { s.endLane(ctx, b) })
+	}
+	wg.Go(func() { s.keep(ctx) })
+	wg.Go(func() { s.reload(ctx) })
+	wg.Wait()
+	return nil
+}
+
+// now is the database's time as far as it has surely come, in microseconds; s.mu is held.
+func (s *Scheduler) now() micros { return s.rawNow() - s.lead }
+
+func (s *Scheduler) rawNow() micros {
+	return s.cfg.Clock.Now().Add(-s.cfg.Clock.Error()).UnixMicro()
+}
+
+// armed wakes the claim lanes if something is due before they would wake by themselves; s.mu is held.
+func (s *Scheduler) armed() {
+	if at := s.plan.nextAt(); at != 0 && at < s.wakeAt {
+		ringAll(s.claimBells)
+	}
+}
+
+// bell wakes one goroutine; ringing it twice before it was heard is ringing it once.
+type bell chan struct{}
+
+func newBell() bell { return make(bell, 1) }
+
+func (b bell) ring() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
+}
+
+func ringAll(bells []bell) {
+	for _, b := range bells {
+		b.ring()
+	}
+}
+
+// rest waits for d, the bell (nil: none) or the end of ctx, whichever is first.
+func rest(ctx context.Context, d time.Duration, b bell) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-b:
+	case <-t.C:
+	}
+}
+
+// backoff is 100 ms after the first failure, doubled by each further one up to 5 s, less up to a quarter.
+func backoff(failures int) time.Duration {
+	d := min(100*time.Millisecond<<min(failures-1, 10), 5*time.Second)
+	return d - rand.N(d/4)
+}
+
+const statementTimeout = 10 * time.Second
+
+// statement is a context for a statement that a shutdown must not cut off: its outcome would be unknown.
+func statement(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+}
+
+// outcomeUnknown says that a failed statement may have been done all the same.
+func outcomeUnknown(err error) bool {
+	switch e := err.(type) {
+	case nil:
+		return false
+	case interface{ Unknown() bool }:
+		return e.Unknown()
+	case interface{ Unwrap() error }:
+		return outcomeUnknown(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			if outcomeUnknown(part) {
+				return true
+			}
+		}
+		return false
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+func mintRunID() cron.RunID { return cron.RunID(uuid.Must(uuid.NewV7())) }

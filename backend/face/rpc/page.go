@@ -1,0 +1,61 @@
+package rpc
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"hash/fnv"
+	"strconv"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// token is a page token: where the page before ended, bound to the request that it continues.
+type token[T any] struct {
+	Of    string
+	After T
+}
+
+// bind names a request but for its paging, so that a token of one list is refused by another.
+func bind(kind string, parts ...proto.Message) string {
+	h := fnv.New64a()
+	h.Write([]byte(kind))
+	for _, p := range parts {
+		b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(p)
+		h.Write(b)
+	}
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+func nextToken[T any](of string, after T) string {
+	b, _ := json.Marshal(token[T]{of, after})
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func readToken[T any](of, s string) (after T, err error) {
+	if s == "" {
+		return after, nil
+	}
+	var t token[T]
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(b, &t)
+	}
+	if err != nil || t.Of != of {
+		return after, connect.NewError(connect.CodeInvalidArgument, errors.New("this page token belongs to another list; start without one"))
+	}
+	return t.After, nil
+}
+
+func pageSize(asked int32) int {
+	if asked <= 0 {
+		return defaultPage
+	}
+	return min(int(asked), maxPage)
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	carillonv1 "carillon/proto/carillon/v1"
+	"carillon/proto/carillon/v1/carillonv1connect"
+)
+
+// runsWatchCmd prints runs as they end.
+type runsWatchCmd struct {
+	Output string `short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"table, or json: one object on each line."`
+	Ref    string `placeholder:"REF" help:"Only this cron job (module.verb)."`
+	Module string `placeholder:"NAME" help:"Only this module."`
+}
+
+func (c *runsWatchCmd) Help() string {
+	return `The watch goes on at another controller when the one it reads dies. Ctrl-C ends it.
+
+Examples:
+
+  carillon runs watch
+  carillon runs watch --module heartbeat -o json | jq .verdict`
+}
+
+func (c *runsWatchCmd) Run(ctx context.Context, a *app, r *remote) error {
+	token, err := readToken(r.Token, r.TokenFile)
+	if err != nil {
+		return err
+	}
+	first, err := newClient(r.base(), token, r.Timeout)
+	if err != nil {
+		return err
+	}
+	// A controller that cannot be reached at the start is a mistake to report; later ones are waited for.
+	urls, err := c.controllers(ctx, first)
+	if err != nil {
+		return fmt.Errorf("watch runs: %w", err)
+	}
+	s := newScreen(a)
+	if c.Output == "table" {
+		s.header()
+	}
+	w := watcher{
+		endpoints: func() []string { return urls },
+		runs: func(url string) (carillonv1connect.RunServiceClient, error) {
+			cl, err := newClient(url, token, r.Timeout)
+			if err != nil {
+				return nil, err
+			}
+			if more, err := c.controllers(ctx, cl); err == nil {
+				urls = more
+			}
+			return cl.runs, nil
+		},
+		ref: c.Ref, module: c.Module,
+		emit: func(run *carillonv1.Run) {
+			if c.Output == "json" {
+				json.NewEncoder(a.stdout).Encode(runRow(run))
+				return
+			}
+			s.run(run, time.Now(), run.GetController())
+		},
+		gap: func(url string, err error) {
+			fmt.Fprintf(a.stderr, "lost %s, going on elsewhere: %s\n", url, clean(err.Error(), 200))
+		},
+	}
+	w.run(ctx)
+	return nil
+}
+
+// controllers lists where to watch: the named controller first, then the others that live.
+func (c *runsWatchCmd) controllers(ctx context.Context, cl *client) ([]string, error) {
+	resp, err := cl.cluster.ListControllers(ctx, &carillonv1.ListControllersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	urls := []string{cl.url}
+	for _, m := range resp.GetControllers() {
+		if m.GetState() == "live" && m.GetEndpoint() != cl.url {
+			urls = append(urls, m.GetEndpoint())
+		}
+	}
+	return urls, nil
+}
+
+// screen prints runs and events line by line, in columns that keep their width. It is safe for concurrent use.
+type screen struct {
+	a  *app
+	mu sync.Mutex
+}
+
+func newScreen(a *app) *screen { return &screen{a: a} }
+
+const screenColumns = "%-12s  %-28s  %-19s  %9s  %-14s  %s  %9s"
+
+func (s *screen) header() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line := fmt.Sprintf(screenColumns+"  %s", "TIME (UTC)", "REF", "SLOT (UTC)", "LATE", "CONTROLLER", fmt.Sprintf("%-17s", "VERDICT"), "TOOK", "ERROR")
+	fmt.Fprintln(s.a.stdout, s.a.paint(bold, line))
+}
+
+// run prints one row of the ledger; controller is the name to show.
+func (s *screen) run(r *carillonv1.Run, now time.Time, controller string) {
+	at := now
+	if r.GetEndedAt() != nil {
+		at = r.GetEndedAt().AsTime()
+	}
+	verdict := s.a.paint(verdictColour(r.GetVerdict()), fmt.Sprintf("%-17s", verdictCell(r)))
+	line := fmt.Sprintf(screenColumns, at.UTC().Format("15:04:05.000"), clean(r.GetRef(), 28), when(r.GetSlot()), lateCell(r),
+		clean(dash(controller), 14), verdict, tookCell(r))
+	if text := clean(r.GetError(), 160); text != "" {
+		line += "  " + text
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintln(s.a.stdout, line)
+}
+
+// event prints what happened beside the runs.
+func (s *screen) event(colour, format string, args ...any) {
+	line := time.Now().UTC().Format("15:04:05.000") + "  " + s.a.paint(colour, "* "+fmt.Sprintf(format, args...))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintln(s.a.stdout, line)
+}
+
+// text prints lines as they are.
+func (s *screen) text(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintln(s.a.stdout, text)
+}

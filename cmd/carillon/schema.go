@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"carillon/backend/core/schema"
+	"carillon/backend/module"
+	carillonv1 "carillon/proto/carillon/v1"
+)
+
+// schemaCmd prints the schema of a module.
+type schemaCmd struct {
+	Dir    string `arg:"" help:"Directory of the module's source."`
+	Output string `short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the output: text or json."`
+}
+
+func (c *schemaCmd) Help() string {
+	return `Examples:
+
+  carillon schema ./examples/heartbeat
+  carillon schema ./billing -o json`
+}
+
+func (c *schemaCmd) Run(ctx context.Context, a *app) error {
+	src, err := readModule(ctx, a.stderr, c.Dir)
+	if err != nil {
+		return err
+	}
+	if c.Output == "text" {
+		_, err := io.WriteString(a.stdout, src.Module.Text())
+		return err
+	}
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(schemaProto(src.Module))
+	if err != nil {
+		return fmt.Errorf("print schema: %w", err)
+	}
+	// protojson changes its blanks at will, so they are set here.
+	return a.json(rawJSON(text))
+}
+
+// rawJSON is text that is JSON already.
+type rawJSON []byte
+
+func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
+
+// checkCmd checks the annotations of modules.
+type checkCmd struct {
+	Dirs []string `arg:"" name:"dir" help:"Directories of the modules' source."`
+}
+
+func (c *checkCmd) Help() string {
+	return `Every fault is shown with its place, and the exit code is 1 when there is one.
+
+Examples:
+
+  carillon check ./examples/heartbeat ./examples/housekeeping`
+}
+
+func (c *checkCmd) Run(ctx context.Context, a *app) error {
+	faulty := false
+	for _, dir := range c.Dirs {
+		src, err := readModule(ctx, a.stderr, dir)
+		switch {
+		case errors.Is(err, silent):
+			faulty = true
+		case err != nil:
+			fmt.Fprintf(a.stderr, "carillon: %s\n", err)
+			faulty = true
+		default:
+			fmt.Fprintf(a.stdout, "%s: module %s, %s: ok\n", dir, src.Module.Name, plural(len(src.Module.Verbs), "verb"))
+		}
+	}
+	if faulty {
+		return silent
+	}
+	return nil
+}
+
+// readModule reads a module's source and shows its faults, with silent as the error then.
+func readModule(ctx context.Context, stderr io.Writer, dir string) (module.Source, error) {
+	src, err := module.Read(ctx, dir)
+	if showFaults(stderr, err) {
+		return src, silent
+	}
+	return src, err
+}
+
+// showFaults prints the faults of a source, each with its line and a caret. It reports whether the error was that.
+func showFaults(stderr io.Writer, err error) bool {
+	var faults schema.Errors
+	if !errors.As(err, &faults) {
+		return false
+	}
+	io.WriteString(stderr, faults.Format())
+	fmt.Fprintf(stderr, "%s\n", plural(len(faults), "fault"))
+	return true
+}
+
+// schemaProto is the schema as it travels.
+func schemaProto(m schema.Module) *carillonv1.Schema {
+	out := &carillonv1.Schema{Module: m.Name, Language: m.Language}
+	if out.Language == "" {
+		out.Language = schema.Go
+	}
+	for _, v := range m.Verbs {
+		verb := &carillonv1.Verb{Name: v.Name, Request: orUnit(v.Request), Response: orUnit(v.Response)}
+		if c := v.Cron; c != nil {
+			verb.Cron = &carillonv1.Cron{Schedule: c.Schedule, TimeZone: c.TimeZone, Catchup: catchups[c.Catchup], Overlap: overlaps[c.Overlap]}
+			if c.Timeout != 0 {
+				verb.Cron.Timeout = durationpb.New(c.Timeout)
+			}
+		}
+		out.Verbs = append(out.Verbs, verb)
+	}
+	return out
+}
+
+var (
+	catchups = map[schema.Catchup]carillonv1.Catchup{
+		schema.CatchupLast: carillonv1.Catchup_CATCHUP_LAST,
+		schema.CatchupNone: carillonv1.Catchup_CATCHUP_NONE,
+		schema.CatchupAll:  carillonv1.Catchup_CATCHUP_ALL,
+	}
+	overlaps = map[schema.Overlap]carillonv1.Overlap{schema.OverlapSkip: carillonv1.Overlap_OVERLAP_SKIP}
+)
+
+func orUnit(s string) string {
+	if s == "" {
+		return schema.Unit
+	}
+	return s
+}
+
+// digestHex is a digest as it travels: without the name of its algorithm.
+func digestHex(digest string) string { return strings.TrimPrefix(digest, "sha256:") }

@@ -1,0 +1,338 @@
+package carillon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	carillonv1 "carillon/proto/carillon/v1"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// Why the context of a verb ended before its time; context.Cause tells.
+var (
+	errTimeout   = errors.New("soft timeout")
+	errCancelled = errors.New("cancelled by the controller")
+	errGone      = errors.New("the controller's connection broke")
+	errSilent    = errors.New("the controller fell silent")
+	errStopping  = errors.New("the runner stops")
+)
+
+// desk runs the verbs of this process: one execution per run id, at most capacity at a time, and at most one slot's
+// run of a ref. Its methods may be called from anywhere; answers are given outside its lock.
+type desk struct {
+	module     string
+	verbs      Verbs
+	capacity   int
+	grace      time.Duration
+	log        *slog.Logger
+	deployment func() string
+
+	mu        sync.Mutex
+	runs      map[string]*execution // by run id, until the verb's goroutine ended
+	refs      map[string]int        // goroutines of a ref that have not ended
+	abandoned int                   // of runs: answered without waiting for the verb
+	past      memory
+	sessions  []*session
+	draining  bool
+	changed   chan struct{} // closed and replaced when a run ended
+}
+
+func newDesk(cfg Config, deployment func() string) *desk {
+	return &desk{
+		module: cfg.Module.Name, verbs: cfg.Verbs, capacity: cfg.Capacity, grace: cfg.Grace, log: cfg.Log,
+		deployment: deployment, runs: map[string]*execution{}, refs: map[string]int{},
+		past: newMemory(4096, 4<<20), changed: make(chan struct{}),
+	}
+}
+
+// execution is one run of one verb. desk.mu guards waiters and outcome.
+type execution struct {
+	run     Run
+	begun   time.Time
+	cancel  context.CancelCauseFunc
+	waiters []waiter
+	outcome *carillonv1.CallResponse // set once the run is answered
+}
+
+// waiter is one that asked for a run and waits for its outcome; session is nil for a unary call.
+type waiter struct {
+	session *session
+	id      uint64
+	answer  func(*carillonv1.CallResponse)
+}
+
+// take begins the run that req asks for, or answers at once when it may not begin or is known already. The answer is
+// given exactly once, unless leave withdraws the waiter before.
+func (d *desk) take(req *carillonv1.CallRequest, w waiter) {
+	d.mu.Lock()
+	resp := d.admit(req, w)
+	d.mu.Unlock()
+	if resp != nil {
+		w.answer(resp)
+	}
+}
+
+// admit decides under the lock; nil means that w will be answered when the run ends.
+func (d *desk) admit(req *carillonv1.CallRequest, w waiter) *carillonv1.CallResponse {
+	id, ref := req.GetRunId(), req.GetRef()
+	say := func(o carillonv1.Outcome, text string) *carillonv1.CallResponse {
+		return &carillonv1.CallResponse{RunId: id, Outcome: o, Error: text}
+	}
+	const failed, refused = carillonv1.Outcome_OUTCOME_FAILED, carillonv1.Outcome_OUTCOME_REFUSED
+	if id == "" || len(id) > 64 || len(ref) > 257 || len(req.GetIdempotencyKey()) > 512 {
+		return say(failed, "malformed call")
+	}
+	if mine := d.deployment(); mine == "" {
+		return say(refused, "not registered yet")
+	} else if req.GetDeployment() != mine {
+		return say(refused, "this runner serves deployment "+mine)
+	}
+	if known := d.past.find(id); known != nil {
+		return known
+	}
+	if e := d.runs[id]; e != nil {
+		if e.outcome != nil { // answered without its verb, and forgotten since
+			return e.outcome
+		}
+		e.waiters = append(e.waiters, w)
+		if w.session != nil {
+			w.session.enter()
+		}
+		return nil
+	}
+	fn := d.verb(ref)
+	switch {
+	case d.draining:
+		return say(refused, "draining")
+	case fn == nil:
+		return say(failed, "unknown verb "+clean(ref))
+	case req.GetSlot() != nil && d.refs[ref] > 0:
+		resp := say(failed, "previous run still executing")
+		d.past.keep(resp) // repeated, it must not begin after all
+		return resp
+	case len(d.runs) >= d.capacity:
+		return say(refused, "no capacity")
+	}
+	d.begin(req, fn, w)
+	return nil
+}
+
+func (d *desk) verb(ref string) func(context.Context) error {
+	n := len(d.module)
+	if len(ref) < n+2 || ref[:n] != d.module || ref[n] != '.' {
+		return nil
+	}
+	return d.verbs[ref[n+1:]]
+}
+
+func (d *desk) begin(req *carillonv1.CallRequest, fn func(context.Context) error, w waiter) {
+	now := time.Now()
+	timeout := defaultTimeout
+	if t := req.GetTimeout(); t != nil {
+		timeout = min(t.AsDuration(), maxTimeout)
+	}
+	e := &execution{
+		run: Run{
+			ID: req.GetRunId(), Ref: req.GetRef(), Attempt: int(req.GetAttempt()),
+			IdempotencyKey: req.GetIdempotencyKey(), Traceparent: req.GetTraceparent(), Deadline: now.Add(timeout),
+		},
+		begun:   now,
+		waiters: []waiter{w},
+	}
+	if s := req.GetSlot(); s != nil {
+		e.run.Slot = s.AsTime()
+	}
+	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), runKey{}, &e.run))
+	e.cancel = cancel
+	d.runs[e.run.ID] = e
+	d.refs[e.run.Ref]++
+	if w.session != nil {
+		w.session.enter()
+	}
+	go d.run(ctx, e, fn)
+}
+
+// run is the verb's goroutine.
+func (d *desk) run(ctx context.Context, e *execution, fn func(context.Context) error) {
+	ctx, stop := context.WithDeadlineCause(ctx, e.run.Deadline, errTimeout)
+	defer stop()
+	watch := context.AfterFunc(ctx, func() {
+		time.AfterFunc(d.grace, func() { d.abandon(ctx, e) })
+	})
+	text, failed := "", true
+	defer func() { // also when the verb ends its goroutine
+		watch()
+		d.end(e, judge(ctx, e, text, failed))
+		e.cancel(nil)
+	}()
+	if text = "not begun"; ctx.Err() != nil {
+		return
+	}
+	text = "the verb ended its goroutine"
+	text, failed = guard(ctx, fn, &e.run, d.log)
+}
+
+// judge says how a run ended whose verb returned (or was given up), from what it said and why its context ended.
+func judge(ctx context.Context, e *execution, text string, failed bool) *carillonv1.CallResponse {
+	resp := &carillonv1.CallResponse{
+		RunId: e.run.ID, Outcome: carillonv1.Outcome_OUTCOME_SUCCEEDED, Took: durationpb.New(time.Since(e.begun)),
+	}
+	if !failed {
+		return resp
+	}
+	resp.Outcome = carillonv1.Outcome_OUTCOME_FAILED
+	resp.Error = text
+	switch {
+	case ctx.Err() == nil:
+	case context.Cause(ctx) == errTimeout:
+		resp.Outcome = carillonv1.Outcome_OUTCOME_TIMED_OUT
+		resp.Error = clean("timed out: " + text)
+	default:
+		resp.Outcome = carillonv1.Outcome_OUTCOME_CANCELLED
+		resp.Error = clean(context.Cause(ctx).Error() + ": " + text)
+	}
+	return resp
+}
+
+// abandon answers a run whose verb ignores the end of its context. The verb goes on holding its place until it really
+// ends, since nothing can stop it.
+func (d *desk) abandon(ctx context.Context, e *execution) {
+	d.mu.Lock()
+	if d.runs[e.run.ID] != e || e.outcome != nil {
+		d.mu.Unlock()
+		return
+	}
+	d.abandoned++
+	e.outcome = judge(ctx, e, "the verb goes on", true)
+	waiters := d.release(e)
+	d.mu.Unlock()
+	d.log.Warn("verb ignores its context", "ref", e.run.Ref, "run", e.run.ID, "after", time.Since(e.begun))
+	for _, w := range waiters {
+		w.answer(e.outcome)
+	}
+	d.relevel()
+}
+
+// end frees the place of a run first and answers then, so that whoever hears the answer may call again.
+func (d *desk) end(e *execution, resp *carillonv1.CallResponse) {
+	d.mu.Lock()
+	delete(d.runs, e.run.ID)
+	if d.refs[e.run.Ref]--; d.refs[e.run.Ref] == 0 {
+		delete(d.refs, e.run.Ref)
+	}
+	late := e.outcome != nil
+	if late {
+		d.abandoned--
+	} else {
+		e.outcome = resp
+	}
+	waiters := d.release(e)
+	d.mu.Unlock()
+	for _, w := range waiters {
+		w.answer(e.outcome)
+	}
+	if late {
+		d.relevel()
+	}
+}
+
+// release remembers the outcome of e, hands out those who wait for it and wakes a drain.
+func (d *desk) release(e *execution) []waiter {
+	d.past.keep(e.outcome)
+	waiters := e.waiters
+	e.waiters = nil
+	for _, w := range waiters {
+		if w.session != nil {
+			w.session.inFlight--
+		}
+	}
+	if d.draining {
+		close(d.changed)
+		d.changed = make(chan struct{})
+	}
+	return waiters
+}
+
+// cancel ends the contexts of runs that session asked for.
+func (d *desk) cancel(s *session, ids []string) {
+	for _, id := range ids {
+		d.mu.Lock()
+		e := d.runs[id]
+		mine := e != nil && e.waitsFor(s)
+		d.mu.Unlock()
+		if mine {
+			e.cancel(errCancelled)
+		}
+	}
+}
+
+func (e *execution) waitsFor(s *session) bool {
+	for _, w := range e.waiters {
+		if w.session == s {
+			return true
+		}
+	}
+	return false
+}
+
+// leave withdraws the waiters that match; a run that nobody waits for any more is cancelled with cause.
+func (d *desk) leave(match func(waiter) bool, cause error) {
+	var alone []*execution
+	d.mu.Lock()
+	for _, e := range d.runs {
+		kept, had := e.waiters[:0], len(e.waiters)
+		for _, w := range e.waiters {
+			if !match(w) {
+				kept = append(kept, w)
+			}
+		}
+		if e.waiters = kept; had > 0 && len(kept) == 0 {
+			alone = append(alone, e)
+		}
+	}
+	d.mu.Unlock()
+	for _, e := range alone {
+		e.cancel(cause)
+	}
+}
+
+// drain refuses new runs, waits until those in flight ended or ctx did, then cancels the rest and gives it the grace
+// in which each is answered. It reports how many verbs still go on.
+func (d *desk) drain(ctx context.Context) int {
+	d.mu.Lock()
+	d.draining = true
+	d.mu.Unlock()
+	d.relevel()
+	if n := d.wait(ctx, func() int { return len(d.runs) - d.abandoned }); n == 0 {
+		return 0
+	}
+	d.mu.Lock()
+	for _, e := range d.runs {
+		e.cancel(errStopping)
+	}
+	d.mu.Unlock()
+	late, stop := context.WithTimeout(context.WithoutCancel(ctx), d.grace+d.grace/2)
+	defer stop()
+	return d.wait(late, func() int { return len(d.runs) })
+}
+
+// wait blocks until left, read under the lock, is 0 or ctx ended.
+func (d *desk) wait(ctx context.Context, left func() int) int {
+	for {
+		d.mu.Lock()
+		n, changed := left(), d.changed
+		d.mu.Unlock()
+		if n == 0 {
+			return 0
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return n
+		}
+	}
+}
