@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -409,5 +410,46 @@ func waitFor(t *testing.T, ok func() bool) {
 		case <-deadline:
 			t.Fatal("waited for 10 s in vain")
 		}
+	}
+}
+
+// A claim whose backend dies in the call may have been committed: the store says so, and the lookup tells.
+func TestUnknownOutcomeIsLookedUp(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	j := db.Deploy(1, db.Now().Truncate(time.Second))[0]
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "SELECT FROM carillon.cron_jobs WHERE id = $1 FOR UPDATE", j.ID); err != nil {
+		t.Fatal(err)
+	}
+	c := claim(j)
+	claimed := make(chan error)
+	go func() {
+		_, err := db.StartCronJobs(context.Background(), "c1", time.Minute, []cron.Claim{c})
+		claimed <- err
+	}()
+	waitFor(t, func() bool {
+		var killed bool
+		db.Scan("SELECT COALESCE(bool_or(pg_terminate_backend(pid)), false) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()", nil, &killed)
+		return killed
+	})
+	err = <-claimed
+	if u := interface{ Unknown() bool }(nil); !errors.As(err, &u) || !u.Unknown() || !errors.Is(err, cron.ErrUnavailable) {
+		t.Fatalf("error %v", err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	jobs, now, err := db.LookupCronJobs(t.Context(), []int64{j.ID})
+	if err != nil || len(jobs) != 1 || jobs[0].State != cron.Idle || now.IsZero() {
+		t.Errorf("looked up %+v, %v", jobs, err)
+	}
+	start(t, db, c)
+	if jobs, _, _ := db.LookupCronJobs(t.Context(), []int64{j.ID}); jobs[0].Current.ID != c.RunID || jobs[0].State != cron.Executing {
+		t.Errorf("looked up %+v", jobs)
 	}
 }
