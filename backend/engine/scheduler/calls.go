@@ -94,7 +94,7 @@ func (s *Scheduler) done(id cron.RunID, o Outcome) {
 	}
 	ringAll(s.endBells)
 	if s.cfg.OnVerdict != nil {
-		s.cfg.OnVerdict(o.Verdict)
+		s.cfg.OnVerdict(end.Verdict)
 	}
 }
 

@@ -81,10 +81,11 @@ func (s *Scheduler) start(ctx context.Context, claims []cron.Claim, after time.D
 	if len(claims) == 0 {
 		return nil
 	}
+	before := s.rawNow()
 	stmt, cancel := statement(ctx)
 	won, err := s.cfg.Store.StartCronJobs(stmt, claims)
 	cancel()
-	lost := s.begin(claims, won)
+	lost := s.begin(claims, won, before)
 	switch {
 	case outcomeUnknown(err):
 		s.mu.Lock()
@@ -106,7 +107,7 @@ func (s *Scheduler) start(ctx context.Context, claims []cron.Claim, after time.D
 }
 
 // begin has the won claims called and returns the others.
-func (s *Scheduler) begin(claims []cron.Claim, won []cron.Claimed) (lost []cron.Claim) {
+func (s *Scheduler) begin(claims []cron.Claim, won []cron.Claimed, before micros) (lost []cron.Claim) {
 	if len(won) == 0 {
 		return claims
 	}
@@ -116,6 +117,7 @@ func (s *Scheduler) begin(claims []cron.Claim, won []cron.Claimed) (lost []cron.
 	}
 	runs := make([]*run, 0, len(won))
 	s.mu.Lock()
+	s.observe(before, won[0].StartedAt)
 	for _, c := range claims {
 		if started, ok := at[c.JobID]; !ok {
 			lost = append(lost, c)
@@ -143,14 +145,11 @@ func (s *Scheduler) learnLost(ctx context.Context, lost []cron.Claim, after time
 	return nil
 }
 
-// takeLost takes in rows that were asked for at the estimate before. Where that is later than the database's time in
-// the answer, the estimate is ahead, and all tries are put off by the difference.
+// takeLost takes in rows that were asked for at the estimate before.
 func (s *Scheduler) takeLost(lost []cron.Claim, jobs []cron.Job, dbNow time.Time, before micros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !dbNow.IsZero() {
-		s.lead = max(0, before-dbNow.UnixMicro())
-	}
+	s.observe(before, dbNow)
 	s.setAside(s.plan.lost(lost, jobs, toMicros(dbNow), s.now()))
 	s.armed()
 	s.calmer()

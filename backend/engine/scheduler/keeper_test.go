@@ -208,19 +208,6 @@ func TestARunOfAScheduleThatCannotBeReadEndsAllTheSame(t *testing.T) {
 	})
 }
 
-func TestTimersAimAtTheSlotPlusTheErrorOfTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDatabase()
-		d.add("m.v", "* * * * * *")
-		a := d.controller(t, "a", succeed, func(c *Config) { c.Clock = clock{d, 5 * time.Millisecond, 5 * time.Millisecond} })
-		a.OnRing(allShards, nil)
-		wait(10500 * time.Millisecond)
-		if st := a.Stats(); st.Lost != 0 || st.Won != 10 {
-			t.Errorf("an estimate within its error: %d lost, %d won", st.Lost, st.Won)
-		}
-	})
-}
-
 func TestEndsOfAHerdAreHeldBackTwentyMilliseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDatabase()

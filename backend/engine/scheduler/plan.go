@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"carillon/backend/core/cron"
@@ -20,6 +21,7 @@ type plan struct {
 	runs    map[cron.RunID]*run
 	adopted map[string]*adoption // by module
 	parsed  schedules
+	texts   map[string]string // one copy of each deployment's key and each policy
 	heap    dueHeap
 	stamp   int64
 	listing int32
@@ -30,7 +32,7 @@ type plan struct {
 func newPlan(steal time.Duration) *plan {
 	return &plan{
 		steal: steal.Microseconds(), rows: map[int64]*row{}, shards: map[int32]*shard{}, runs: map[cron.RunID]*run{},
-		adopted: map[string]*adoption{}, parsed: schedules{},
+		adopted: map[string]*adoption{}, parsed: schedules{}, texts: map[string]string{},
 	}
 }
 
@@ -90,7 +92,8 @@ func (p *plan) learn(job *cron.Job, now micros) *badRow {
 	p.markAdopted(r)
 	r.version, r.next, r.enabled = job.Version, toMicros(job.Next), job.Enabled
 	r.executing = job.State == cron.Executing
-	r.deployment, r.timeout, r.sched, r.catchup = job.Deployment, job.Timeout, sched, job.Catchup
+	r.timeout, r.sched = job.Timeout, sched
+	r.deployment, r.catchup = p.text(job.Deployment), cron.Catchup(p.text(string(job.Catchup)))
 	p.arm(r, now)
 	p.tidy(r)
 	return nil
@@ -101,6 +104,19 @@ func (p *plan) schedule(r *row, job *cron.Job) (*parsed, error) {
 		return r.sched, nil
 	}
 	return p.parsed.get(job.Schedule, job.Zone)
+}
+
+// text is the plan's own copy of a text that many rows have.
+func (p *plan) text(s string) string {
+	if known, ok := p.texts[s]; ok {
+		return known
+	}
+	if len(p.texts) >= 10_000 {
+		clear(p.texts) // deployments come and go
+	}
+	s = strings.Clone(s)
+	p.texts[s] = s
+	return s
 }
 
 func (p *plan) add(job *cron.Job) *row {

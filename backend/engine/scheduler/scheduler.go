@@ -84,7 +84,7 @@ type Call struct {
 
 // Outcome is how a call ended.
 type Outcome struct {
-	Verdict cron.Verdict // succeeded, failed, timed_out or cancelled
+	Verdict cron.Verdict // succeeded, failed, timed_out, cancelled or lost; anything else counts as failed
 	Error   string
 }
 
@@ -151,6 +151,7 @@ type Scheduler struct {
 	asides   map[int64]badRow        // rows to be set aside
 	wakeAt   micros                  // a waiting claim lane wakes by itself at this instant
 	lead     micros                  // how far the clock was seen ahead of the database beyond its error
+	leadAt   time.Time               // local: when that was
 	herdAt   time.Time               // local: when a herd of claims began
 	lookups  int                     // claims in doubt that nobody has looked up yet
 	full     bool                    // a lane waits for calls to end
@@ -201,7 +202,23 @@ func (s *Scheduler) Run(ctx context.Context) error {
 }
 
 // now is the database's time as far as it has surely come, in microseconds; s.mu is held.
-func (s *Scheduler) now() micros { return s.rawNow() - s.lead }
+func (s *Scheduler) now() micros {
+	if s.lead > 0 && time.Since(s.leadAt) > leadFor {
+		s.lead = 0 // the clock may have been set right meanwhile
+	}
+	return s.rawNow() - s.lead
+}
+
+// leadFor is how long an observation of the clock's lead counts; every claim renews it.
+const leadFor = 5 * time.Second
+
+// observe compares the estimate before a statement with the database's time during it. An estimate that was later is
+// ahead by the difference at least, and all tries are put off by it; s.mu is held.
+func (s *Scheduler) observe(before micros, dbNow time.Time) {
+	if !dbNow.IsZero() {
+		s.lead, s.leadAt = max(0, before-dbNow.UnixMicro()), time.Now()
+	}
+}
 
 func (s *Scheduler) rawNow() micros {
 	return s.cfg.Clock.Now().Add(-s.cfg.Clock.Error()).UnixMicro()

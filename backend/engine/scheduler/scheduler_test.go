@@ -221,26 +221,17 @@ func TestALateEndIsRefusedAndTheRowReadAgain(t *testing.T) {
 	})
 }
 
-func TestSkewedClocksNeitherWedgeNorFireEarlyOrTwice(t *testing.T) {
-	for _, offset := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
-		for _, wrong := range []time.Duration{0, -30 * time.Millisecond, 30 * time.Millisecond, 10 * time.Minute} {
-			t.Run(fmt.Sprint(offset, " wrong by ", wrong), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					d := newDatabase()
-					d.offset = offset
-					first := d.now().Add(time.Second)
-					job := d.add("m.v", "* * * * * *")
-					a := d.controller(t, "a", succeed, func(c *Config) { c.Clock = clock{d, wrong, 2 * time.Millisecond} })
-					a.OnRing(allShards, nil)
-					wait(10500 * time.Millisecond)
-					d.everySlotOnce(t, job, first)
-					if n := d.count("start"); n > 40 {
-						t.Errorf("%d claim statements for 10 slots", n)
-					}
-				})
-			})
+func TestAnOutcomeWithoutAVerdictIsAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, start := newDatabase(), time.Now()
+		job := d.add("m.v", "* * * * * *")
+		a := d.controller(t, "a", func(Call) Outcome { return Outcome{Error: "\x00"} })
+		a.OnRing(allShards, nil)
+		wait(1500 * time.Millisecond)
+		if got := d.story(job, start); got != "failed 1s" || strings.Contains(d.ledger[0].Error, "\x00") {
+			t.Errorf("%s: %q", got, d.ledger[0].Error)
 		}
-	}
+	})
 }
 
 func TestARowThatCannotBeWonIsNotTriedInABusyLoop(t *testing.T) {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -134,6 +135,11 @@ func (p *plan) finish(id cron.RunID, o Outcome, now micros) (cron.End, bool) {
 	u := p.runs[id]
 	if u == nil || u.ended {
 		return cron.End{}, false
+	}
+	switch o.Verdict {
+	case cron.Succeeded, cron.Failed, cron.TimedOut, cron.Cancelled, cron.Lost:
+	default:
+		o = Outcome{Verdict: cron.Failed, Error: fmt.Sprintf("the call ended with the verdict %q: %s", o.Verdict, o.Error)}
 	}
 	u.ended = true
 	p.calls--
