@@ -84,7 +84,7 @@ func (c *controllerCmd) config() (controller.Config, error) {
 		return cfg, fmt.Errorf("cluster token: %w", err)
 	}
 	if (cfg.AdminToken == "") != (cfg.ClusterToken == "") {
-		return cfg, usage{mend(errors.New("one token alone guards nothing"), "set both CARILLON_ADMIN_TOKEN and CARILLON_CLUSTER_TOKEN, or neither")}
+		return cfg, usage{mend(errors.New("only one of the two tokens is set"), "set both CARILLON_ADMIN_TOKEN and CARILLON_CLUSTER_TOKEN, or neither")}
 	}
 	if err := checkListen(c.Listen, cfg.AdminToken != "" && cfg.ClusterToken != ""); err != nil {
 		return cfg, err

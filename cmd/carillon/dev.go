@@ -61,7 +61,7 @@ func (c *devCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	d := &dev{cmd: c, screen: newScreen(a), addrs: addrs}
+	d := &dev{cmd: c, screen: newScreen(a, portWidth), addrs: addrs}
 	if c.Verbose {
 		d.verbose = a.stderr
 	}
@@ -77,7 +77,6 @@ func (c *devCmd) Run(ctx context.Context, a *app) error {
 // run brings up the database, then everything that needs it, and takes it all down in the other order.
 func (d *dev) run(ctx context.Context, dirs []string) error {
 	log := slog.New(slog.NewTextHandler(eventWriter{d.screen}, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	d.screen.text("starting ...")
 	cfg := devdb.Config{DatabaseURL: d.cmd.DatabaseURL, DataDir: filepath.Join(d.data, "postgres"), BinDir: d.cmd.PgBin, Logger: log}
 	db, err := devdb.Start(ctx, cfg)
 	if errors.Is(err, devdb.ErrInUse) {
@@ -107,6 +106,8 @@ func (d *dev) serve(ctx context.Context, db *devdb.Server, dirs []string) error 
 	}
 	d.screen.text(fmt.Sprintf("logs        %s", filepath.Join(d.data, "logs")))
 
+	modules := d.build(ctx, dirs)
+
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -115,6 +116,9 @@ func (d *dev) serve(ctx context.Context, db *devdb.Server, dirs []string) error 
 		s := d.controller(i, addr)
 		all.Go(func() { s.run(ctx) })
 	}
+	for _, m := range modules {
+		all.Go(func() { m.run(ctx) })
+	}
 	if err := d.awaitReady(ctx); err != nil {
 		return ignoreStop(ctx, err)
 	}
@@ -122,13 +126,25 @@ func (d *dev) serve(ctx context.Context, db *devdb.Server, dirs []string) error 
 	d.screen.header()
 	w := d.watcher()
 	all.Go(func() { w.run(ctx) })
-	for _, dir := range dirs {
-		m := &devModule{dev: d, dir: dir}
-		all.Go(func() { m.run(ctx) })
-	}
 	<-ctx.Done()
 	d.screen.text("stopping ...")
 	return nil
+}
+
+// build makes the modules' first binaries, all at the same time. That comes before the controllers start: what is due then
+// finds a runner.
+func (d *dev) build(ctx context.Context, dirs []string) []*devModule {
+	var building sync.WaitGroup
+	defer building.Wait()
+	var modules []*devModule
+	var names []string
+	for _, dir := range dirs {
+		m := &devModule{dev: d, dir: dir}
+		modules, names = append(modules, m), append(names, filepath.Base(dir))
+		building.Go(func() { m.build(ctx) })
+	}
+	d.screen.text("building    " + strings.Join(names, ", "))
+	return modules
 }
 
 // controller supervises one controller: this same binary in a process of its own.

@@ -19,13 +19,16 @@ import (
 // pollFiles is how often the files of a module are looked at.
 const pollFiles = 500 * time.Millisecond
 
-// devModule keeps the newest version of one module that could be built and deployed running. Only the goroutine of run
-// touches it.
+// devModule keeps the newest version of one module that could be built and deployed running. Its first build
+// comes before run; then only the goroutine of run touches it.
 type devModule struct {
 	dev  *dev
 	dir  string
 	src  module.Source // as read last, also when it had faults
 	live *devRunner    // nil until the first deploy
+
+	began  time.Time // of the last build
+	binary string    // that it made, until a runner takes it over
 }
 
 // devRunner is the supervised runner of one version.
@@ -41,16 +44,19 @@ func (r *devRunner) end() {
 	<-r.done
 }
 
-// run builds, deploys and watches the files until the context ends; no runner is left then.
+// run deploys what the first build made, and then watches the files until the context ends; no runner is left then.
 func (m *devModule) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		began := time.Now()
-		m.update(ctx)
-		m.awaitChange(ctx, began)
+		if m.binary != "" {
+			m.swap(ctx)
+		}
+		m.awaitChange(ctx)
+		m.build(ctx)
 	}
 	if m.live != nil {
 		m.live.end()
 	}
+	m.discard()
 }
 
 // watched are the files whose change calls for a new build.
@@ -61,14 +67,15 @@ func (m *devModule) watched() []string {
 	return []string{m.dir}
 }
 
-// update builds the module and puts it in the place of the version before. What goes wrong is shown, and the version
+// build makes a binary of the module's present source, unless that runs already. What goes wrong is shown, and the version
 // before goes on.
-func (m *devModule) update(ctx context.Context) {
+func (m *devModule) build(ctx context.Context) {
+	m.discard()
 	name, screen := filepath.Base(m.dir), m.dev.screen
-	began := time.Now()
-	binary := filepath.Join(m.dev.data, "runners", fmt.Sprintf("%s-%d", name, began.UnixNano()))
+	m.began = time.Now()
+	m.binary = filepath.Join(m.dev.data, "runners", fmt.Sprintf("%s-%d", name, m.began.UnixNano()))
 	var faults bytes.Buffer
-	src, err := buildModule(ctx, &faults, m.dir, binary)
+	src, err := buildModule(ctx, &faults, m.dir, m.binary)
 	m.src = src
 	if src.Module.Name != "" {
 		name = src.Module.Name
@@ -81,13 +88,18 @@ func (m *devModule) update(ctx context.Context) {
 		m.complain("%s cannot be built: %v", name, err)
 	case m.live != nil && m.live.digest == src.Digest:
 	default:
-		if m.live != nil {
-			screen.event(blue, "module %s rebuilt in %s", name, took(time.Since(began)))
-		}
-		m.swap(ctx, binary)
+		screen.event(blue, "module %s built in %s", name, took(time.Since(m.began)))
 		return
 	}
-	_ = os.Remove(binary)
+	m.discard()
+}
+
+// discard removes a binary that was built in vain.
+func (m *devModule) discard() {
+	if m.binary != "" {
+		_ = os.Remove(m.binary)
+	}
+	m.binary = ""
 }
 
 // complain shows why there is no new version.
@@ -100,8 +112,9 @@ func (m *devModule) complain(format string, args ...any) {
 }
 
 // swap starts a runner of the version just built, deploys it, and ends the version before.
-func (m *devModule) swap(ctx context.Context, binary string) {
-	next := m.startRunner(ctx, binary)
+func (m *devModule) swap(ctx context.Context) {
+	next := m.startRunner(ctx, m.binary)
+	m.binary = "" // it is the runner's now
 	resp, err := m.deploy(ctx)
 	if err != nil {
 		next.end()
@@ -176,11 +189,11 @@ func (d *dev) housekeepingDir() string {
 	return filepath.Join(d.data, "housekeeping")
 }
 
-// awaitChange waits until a file changes, or did since the build began, and then until all have settled.
-func (m *devModule) awaitChange(ctx context.Context, began time.Time) {
+// awaitChange waits until a file changes, or did since the last build began, and then until all have settled.
+func (m *devModule) awaitChange(ctx context.Context) {
 	files := m.watched()
 	base := fingerprint(files)
-	last, changed := base, touched(files, began)
+	last, changed := base, touched(files, m.began)
 	for ctx.Err() == nil {
 		sleep(ctx, pollFiles)
 		now := fingerprint(files)

@@ -107,7 +107,7 @@ func TestChildrenEndWhenWeAreKilled(t *testing.T) {
 func devOf(t *testing.T, fakes ...*fakeController) (*dev, *bytes.Buffer) {
 	t.Helper()
 	var screen bytes.Buffer
-	d := &dev{screen: newScreen(&app{stdout: &screen}), data: t.TempDir(), url: "postgres://unused"}
+	d := &dev{screen: newScreen(&app{stdout: &screen}, portWidth), data: t.TempDir(), url: "postgres://unused"}
 	for _, f := range fakes {
 		d.addrs = append(d.addrs, strings.TrimPrefix(f.url, "http://"))
 	}
@@ -143,8 +143,8 @@ func TestAFaultyChangeKeepsTheVersionBefore(t *testing.T) {
 	ended := make(chan struct{})
 	live := &devRunner{digest: "before", stop: func() { t.Error("the version before was stopped") }, done: ended}
 	m := &devModule{dev: d, dir: dir, live: live}
-	m.update(t.Context())
-	if text := screen.String(); m.live != live || !strings.Contains(text, "shop.go:5:17") || !strings.Contains(text, "the version before goes on") {
+	m.build(t.Context())
+	if text := screen.String(); m.live != live || m.binary != "" || !strings.Contains(text, "shop.go:5:17") || !strings.Contains(text, "the version before goes on") {
 		t.Errorf("screen %q", text)
 	}
 	// The faulty source is still watched, so that its correction is seen.
@@ -164,7 +164,7 @@ func TestAChangeDuringTheBuildIsNotOverlooked(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.go")
 	write(t, file, "package a\n")
-	m := &devModule{dir: dir}
+	m := &devModule{dir: dir, began: time.Now().Add(-time.Minute)}
 	if err := os.Chtimes(file, time.Now(), time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestAChangeDuringTheBuildIsNotOverlooked(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	go func() {
-		m.awaitChange(ctx, time.Now().Add(-time.Minute)) // the build began a minute ago
+		m.awaitChange(ctx)
 		close(done)
 	}()
 	<-done

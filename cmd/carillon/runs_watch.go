@@ -41,7 +41,7 @@ func (c *runsWatchCmd) Run(ctx context.Context, a *app, r *remote) error {
 	if err != nil {
 		return fmt.Errorf("watch runs: %w", err)
 	}
-	s := newScreen(a)
+	s := newScreen(a, keyWidth)
 	if c.Output == "table" {
 		s.header()
 	}
@@ -90,18 +90,30 @@ func (c *runsWatchCmd) controllers(ctx context.Context, cl *client) ([]string, e
 
 // screen prints runs and events line by line, in columns that keep their width. It is safe for concurrent use.
 type screen struct {
-	a  *app
-	mu sync.Mutex
+	a     *app
+	width int // of the controllers' names
+	mu    sync.Mutex
 }
 
-func newScreen(a *app) *screen { return &screen{a: a} }
+func newScreen(a *app, width int) *screen { return &screen{a: a, width: width} }
 
-const screenColumns = "%-12s  %-28s  %-19s  %9s  %-14s  %s  %9s"
+// Widths of the controllers' names: as they are, and as ports.
+const (
+	keyWidth  = 18
+	portWidth = 10
+)
+
+// columns joins the cells of a line. The verdict comes padded, since its colours would count.
+func (s *screen) columns(at, ref, slot, late, controller, verdict, took string) string {
+	return fmt.Sprintf("%-12s  %-24s  %-19s  %8s  %-*s  %s  %8s", at, clean(ref, 24), slot, late, s.width, clean(controller, s.width), verdict, took)
+}
+
+func padVerdict(verdict string) string { return fmt.Sprintf("%-17s", verdict) }
 
 func (s *screen) header() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	line := fmt.Sprintf(screenColumns+"  %s", "TIME (UTC)", "REF", "SLOT (UTC)", "LATE", "CONTROLLER", fmt.Sprintf("%-17s", "VERDICT"), "TOOK", "ERROR")
+	line := s.columns("TIME (UTC)", "REF", "SLOT (UTC)", "LATE", "CONTROLLER", padVerdict("VERDICT"), "TOOK") + "  ERROR"
 	fmt.Fprintln(s.a.stdout, s.a.paint(bold, line))
 }
 
@@ -111,9 +123,8 @@ func (s *screen) run(r *carillonv1.Run, now time.Time, controller string) {
 	if r.GetEndedAt() != nil {
 		at = r.GetEndedAt().AsTime()
 	}
-	verdict := s.a.paint(verdictColour(r.GetVerdict()), fmt.Sprintf("%-17s", verdictCell(r)))
-	line := fmt.Sprintf(screenColumns, at.UTC().Format("15:04:05.000"), clean(r.GetRef(), 28), when(r.GetSlot()), lateCell(r),
-		clean(dash(controller), 14), verdict, tookCell(r))
+	verdict := s.a.paint(verdictColour(r.GetVerdict()), padVerdict(verdictCell(r)))
+	line := s.columns(at.UTC().Format("15:04:05.000"), r.GetRef(), when(r.GetSlot()), lateCell(r), dash(controller), verdict, tookCell(r))
 	if text := clean(r.GetError(), 160); text != "" {
 		line += "  " + text
 	}

@@ -193,7 +193,7 @@ func (f *fakeController) lists() int {
 
 func TestALineShowsARun(t *testing.T) {
 	var out strings.Builder
-	s := newScreen(&app{stdout: &out})
+	s := newScreen(&app{stdout: &out}, keyWidth)
 	s.header()
 	r := aRun("1", 2)
 	r.Verdict, r.Error = carillonv1.Verdict_VERDICT_FAILED, "disk\nfull"
