@@ -16,6 +16,10 @@ import (
 // longestRest bounds a lane's sleep: the estimate of the database's clock may have changed meanwhile.
 const longestRest = time.Second
 
+// herd is the number of claims in a batch from which ends are held back. The ends of a few runs take nothing from
+// anybody, and a run's end time should be when it ended.
+const herd = 32
+
 func (s *Scheduler) claimLane(ctx context.Context, b bell, wg *sync.WaitGroup) {
 	failures := 0
 	for ctx.Err() == nil {
@@ -53,7 +57,9 @@ func (s *Scheduler) takeDue() ([]cron.Claim, time.Duration) {
 	claims := s.plan.take(now, min(s.cfg.BatchSize, room), mintRunID)
 	if len(claims) > 0 {
 		s.wakeAt = math.MaxInt64
-		s.herdAt = time.Now()
+		if len(claims) >= herd {
+			s.herdAt = time.Now()
+		}
 		return claims, 0
 	}
 	if at := s.plan.nextAt(); at != 0 {

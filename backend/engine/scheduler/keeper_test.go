@@ -209,19 +209,21 @@ func TestARunOfAScheduleThatCannotBeReadEndsAllTheSame(t *testing.T) {
 }
 
 func TestEndsOfAHerdAreHeldBackTwentyMilliseconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDatabase()
-		job := d.add("m.v", "* * * * *")
-		a := d.controller(t, "a", succeed)
-		a.OnRing(allShards, nil)
-		d.mu.Lock()
-		due := job.Next
-		d.mu.Unlock()
-		wait(time.Until(due) + time.Second)
-		if took := d.ledger[0].EndedAt.Sub(due); took != 20*time.Millisecond {
-			t.Errorf("ended after %v", took)
-		}
-	})
+	for jobs, held := range map[int]time.Duration{1: 0, herd - 1: 0, herd: 20 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDatabase()
+			var due time.Time
+			for i := range jobs {
+				due = d.add(fmt.Sprint("m.v", i), "* * * * *").Next
+			}
+			a := d.controller(t, "a", succeed)
+			a.OnRing(allShards, nil)
+			wait(time.Until(due) + time.Second)
+			if took := d.ledger[0].EndedAt.Sub(due); took != held {
+				t.Errorf("of %d runs one ended after %v, want %v", jobs, took, held)
+			}
+		})
+	}
 }
 
 func TestALookForARunnerEndsBeforeTheNextSlot(t *testing.T) {
