@@ -45,7 +45,7 @@ type Config struct {
 	Grace   time.Duration // how long a verb whose context ended may take before its run is answered without it; 1 s
 
 	Log    *slog.Logger      // slog.Default()
-	Client http.RoundTripper // to controllers; a transport of its own
+	Client http.RoundTripper // the way to controllers; a transport of its own
 }
 
 // Limits of what comes in and goes out.

@@ -115,7 +115,15 @@ func (s *session) read(msg *carillonv1.AttachRequest, stream *connect.BidiStream
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	s.end(errors.Join(errGone, err))
+	s.end(gone(err))
+}
+
+// gone is errGone with what the connection said.
+func gone(err error) error {
+	if err == nil {
+		return errGone
+	}
+	return fmt.Errorf("%w: %w", errGone, err)
 }
 
 // waitForRoom keeps a controller that calls faster than it reads from filling the memory.
@@ -167,7 +175,7 @@ func (s *session) write(stream *connect.BidiStream[carillonv1.AttachRequest, car
 				return nil
 			}
 			if err := stream.Send(msg); err != nil {
-				return errors.Join(errGone, err)
+				return gone(err)
 			}
 		}
 	}

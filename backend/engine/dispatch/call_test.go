@@ -160,7 +160,7 @@ func TestCapacityIsKept(t *testing.T) {
 				now++
 				most = max(most, now)
 				mu.Unlock()
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				mu.Lock()
 				now--
 				mu.Unlock()
@@ -173,7 +173,7 @@ func TestCapacityIsKept(t *testing.T) {
 		s.parts.Go(func() { other.Run(s.ctx) })
 		other.SetRunners(s.runners)
 		synctest.Wait()
-		time.Sleep(time.Second) // both have their levels
+		<-time.After(time.Second) // both have their levels
 		var outs []<-chan dispatch.Outcome
 		begun := time.Now()
 		for i, name := range names {
@@ -202,7 +202,7 @@ func TestCapacityIsKept(t *testing.T) {
 func TestHerdOfCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, dispatch.Config{})
-		sleep := func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }
+		sleep := func(context.Context) error { <-time.After(100 * time.Millisecond); return nil }
 		for _, key := range []string{"runner-1", "runner-2", "runner-3"} {
 			s.serve(key, carillon.Verbs{"sleep": sleep}, func(c *carillon.Config, r *dispatch.Runner) { c.Capacity, r.Capacity = 1000, 1000 })
 		}

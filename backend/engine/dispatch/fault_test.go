@@ -33,7 +33,7 @@ func TestPartitionEndsCallsOnBothSides(t *testing.T) {
 			return ctx.Err()
 		}})
 		out := s.start(call("wait"))
-		time.Sleep(10 * time.Second) // pings keep it alive
+		<-time.After(10 * time.Second) // pings keep it alive
 		begun := time.Now()
 		door.cut.Store(true)
 		got := <-out
@@ -51,7 +51,7 @@ func TestPartitionEndsCallsOnBothSides(t *testing.T) {
 		c.GiveUp = time.Second
 		deadline := time.Now().Add(30 * time.Second)
 		for s.Stats().Streams == 0 && time.Now().Before(deadline) {
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 		}
 		if o := s.Call(t.Context(), c); o.Verdict != cron.TimedOut {
 			t.Errorf("after the partition: %+v", o)
@@ -386,7 +386,7 @@ func TestSimpleRunnerHearsHeaders(t *testing.T) {
 		for name, value := range map[string]string{
 			"Carillon-Run-Id": c.Run.String(), "Carillon-Slot": "2023-11-14T22:13:20Z", "Carillon-Attempt": "1",
 			"Carillon-Deadline": deadline, "Idempotency-Key": c.IdempotencyKey, "Traceparent": c.Traceparent,
-			"Carillon-Request-Key": "cron-m.beat-" + c.Run.String(), "Authorization": "Bearer secret", "Accept-Encoding": "",
+			"Carillon-Request-Key": "cron-m.beat-" + c.Run.String(), "Authorization": "Bearer secret", "Accept-Encoding": "identity",
 		} {
 			if got.Get(name) != value {
 				t.Errorf("header %s: got %q, want %q", name, got.Get(name), value)

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"fmt"
-	"strings"
 
 	"carillon/backend/core/cron"
 	carillonv1 "carillon/proto/carillon/v1"
@@ -46,16 +45,11 @@ func (d *Dispatcher) settle(c *call, resp *carillonv1.CallResponse) {
 		return
 	}
 	d.stats.Refused++
-	d.rest(r, clean("refused: "+resp.GetError()))
+	d.rest(r, cron.SafeText("refused: "+resp.GetError()))
 	if c.state == ending {
 		d.finish(c, judge(c, resp))
 		return
 	}
 	d.retract(c)
 	d.pump(r.Deployment)
-}
-
-// clean makes a text from outside fit for the ledger: valid UTF-8 without NUL, at most cron.MaxError bytes.
-func clean(s string) string {
-	return strings.ToValidUTF8(strings.ReplaceAll(s[:min(len(s), cron.MaxError)], "\x00", " "), "?")
 }

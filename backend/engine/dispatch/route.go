@@ -153,7 +153,7 @@ func (d *Dispatcher) begin(c *call) bool {
 
 // refuse ends a call that never was on its way.
 func (d *Dispatcher) refuse(c *call, v cron.Verdict, text string) {
-	d.ended = append(d.ended, ended{c.done, Outcome{Verdict: v, Error: clean(text)}})
+	d.ended = append(d.ended, ended{c.done, Outcome{Verdict: v, Error: cron.SafeText(text)}})
 }
 
 // finish ends a call, whatever its state, and lets its runner have another.
@@ -177,7 +177,7 @@ func (d *Dispatcher) finish(c *call, out Outcome) {
 		d.detach(c)
 		d.pump(r.Deployment)
 	}
-	out.Error = clean(out.Error)
+	out.Error = cron.SafeText(out.Error)
 	d.ended = append(d.ended, ended{c.done, out})
 	d.drop(d.pools[c.Deployment])
 }

@@ -58,7 +58,10 @@ func (d *Dispatcher) reconcile(ctx context.Context, parts *sync.WaitGroup) {
 	for key, r := range d.runners {
 		w, ok := wanted[key]
 		if ok && w.Endpoint == r.Endpoint && w.Deployment == r.Deployment && w.Stream == r.Stream {
-			r.Capacity = w.Capacity
+			if r.Capacity = w.Capacity; !r.Stream {
+				r.level = clampLevel(maxCredits, r.Capacity)
+				d.pump(r.Deployment)
+			}
 			continue
 		}
 		d.leave(r)

@@ -62,7 +62,7 @@ func (d *Dispatcher) keep(ctx context.Context, r *runner) {
 			pause = firstPause
 		}
 		d.mu.Lock()
-		r.trouble = clean(err.Error())
+		r.trouble = cron.SafeText(err.Error())
 		leaving := r.leaving
 		d.unlock()
 		if leaving || ctx.Err() != nil {
@@ -145,9 +145,9 @@ func (d *Dispatcher) greet(w *wire, r *runner) (*carillonv1.AttachResponse, erro
 	case welcome == nil:
 		return nil, errors.New("its first message is no welcome")
 	case welcome.GetRunner() != r.Key:
-		return nil, fmt.Errorf("runner %q answers in its place", clean(welcome.GetRunner()))
+		return nil, fmt.Errorf("runner %q answers in its place", cron.SafeText(welcome.GetRunner()))
 	case welcome.GetDeployment() != r.Deployment:
-		return nil, fmt.Errorf("it serves deployment %q", clean(welcome.GetDeployment()))
+		return nil, fmt.Errorf("it serves deployment %q", cron.SafeText(welcome.GetDeployment()))
 	}
 	return msg, nil
 }

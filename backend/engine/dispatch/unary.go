@@ -36,7 +36,7 @@ func (d *Dispatcher) unary(ctx context.Context, client carillonv1connect.VerbSer
 	case d.closed != "":
 		d.finish(c, Outcome{Verdict: cron.Cancelled, Error: d.closed})
 	case !wrote.Load():
-		d.rest(r, clean(err.Error()))
+		d.rest(r, cron.SafeText(err.Error()))
 		d.retract(c)
 		d.pump(r.Deployment)
 	default:
