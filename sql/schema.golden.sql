@@ -124,7 +124,11 @@ INDEX CREATE INDEX runners_deployment ON carillon.runners USING btree (deploymen
 
 INDEX CREATE INDEX runs_default_ended_at_cron_job_id_slot_idx ON carillon.runs_default USING btree (ended_at, cron_job_id, slot)
 
+INDEX CREATE INDEX runs_default_slot_to_idx ON carillon.runs_default USING btree (slot_to) WHERE (run_id IS NULL)
+
 INDEX CREATE INDEX runs_ended ON ONLY carillon.runs USING btree (ended_at, cron_job_id, slot)
+
+INDEX CREATE INDEX runs_ranges ON ONLY carillon.runs USING btree (slot_to) WHERE (run_id IS NULL)
 
 INDEX CREATE UNIQUE INDEX controllers_pkey ON carillon.controllers USING btree (key)
 
@@ -165,6 +169,8 @@ CONSTRAINT cron_jobs.cron_jobs_timeout_ms_check CHECK ((timeout_ms > 0))
 CONSTRAINT cron_jobs.disabled_has_a_reason_off CHECK (((NOT enabled) OR ((paused_at IS NULL) AND (removed_at IS NULL) AND (set_aside_at IS NULL))))
 
 CONSTRAINT cron_jobs.executing_names_its_run CHECK (((state = 'idle'::job_state) OR ((run_id IS NOT NULL) AND (run_slot IS NOT NULL) AND (started_at IS NOT NULL) AND (deadline_at IS NOT NULL) AND (controller IS NOT NULL) AND (run_deployment IS NOT NULL))))
+
+CONSTRAINT cron_jobs.next_execution_is_a_time CHECK (isfinite(next_execution))
 
 CONSTRAINT deployments.deployments_min_replicas_check CHECK ((min_replicas >= 0))
 

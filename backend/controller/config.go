@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -53,6 +54,8 @@ func DefaultConfig() Config {
 	}
 }
 
+// validate refuses what would let strangers in, what others could not reach, and timings in which one controller frees
+// runs that another still executes.
 func (c Config) validate() error {
 	if c.DatabaseURL == "" {
 		return errors.New("no database URL is given")
@@ -61,6 +64,25 @@ func (c Config) validate() error {
 	if err != nil {
 		return fmt.Errorf("listen address %q: %w", c.Listen, err)
 	}
+	if err := c.validateTokens(host); err != nil {
+		return err
+	}
+	ip := net.ParseIP(host)
+	if c.Advertise == "" && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return fmt.Errorf("others cannot reach %s by that name: give the URL to advertise", c.Listen)
+	}
+	if c.Advertise != "" {
+		if u, err := url.Parse(c.Advertise); err != nil || u.Scheme != "http" || u.Host == "" {
+			return fmt.Errorf("advertised URL %q is not http://host:port", c.Advertise)
+		}
+	}
+	if c.MaxInFlight < 0 || c.KeepDays < 0 {
+		return fmt.Errorf("%d calls in flight, %d days of history: neither can be negative", c.MaxInFlight, c.KeepDays)
+	}
+	return c.Timing.validate()
+}
+
+func (c Config) validateTokens(host string) error {
 	if (c.AdminToken == "") != (c.ClusterToken == "") {
 		return errors.New("one of the two tokens is missing: give both, the admin and the cluster token, or neither")
 	}
@@ -70,17 +92,26 @@ func (c Config) validate() error {
 	if c.AdminToken != "" && c.AdminToken == c.ClusterToken {
 		return errors.New("the admin and the cluster token are the same: neither may open what the other does")
 	}
-	if c.Advertise != "" {
-		if u, err := url.Parse(c.Advertise); err != nil || u.Scheme != "http" || u.Host == "" {
-			return fmt.Errorf("advertised URL %q is not http://host:port", c.Advertise)
+	if strings.ContainsFunc(c.AdminToken+c.ClusterToken, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return errors.New("a token holds a character that no header may carry")
+	}
+	return nil
+}
+
+func (t Timing) validate() error {
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"beat", t.Beat}, {"grace", t.Grace}, {"steal delay", t.StealDelay}, {"reset", t.Reset},
+		{"hard grace", t.HardGrace}, {"drain", t.Drain}, {"runner beat", t.RunnerBeat},
+	} {
+		if d.d <= 0 {
+			return fmt.Errorf("%s of %s: must be positive", d.name, d.d)
 		}
 	}
-	for name, d := range map[string]time.Duration{
-		"steal delay": c.Timing.StealDelay, "reset": c.Timing.Reset, "hard grace": c.Timing.HardGrace, "drain": c.Timing.Drain, "runner beat": c.Timing.RunnerBeat,
-	} {
-		if d <= 0 {
-			return fmt.Errorf("%s of %s: must be positive", name, d)
-		}
+	if 3*t.Beat > t.Silence || t.Silence >= t.Fence || t.Fence >= t.Lease {
+		return fmt.Errorf("beat %s, silence %s, fence %s, lease %s: needs 3 beats <= silence < fence < lease", t.Beat, t.Silence, t.Fence, t.Lease)
 	}
 	return nil
 }

@@ -6,15 +6,18 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -58,6 +61,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	stopTraces, err := startTraces(ctx, c.Version)
 	if err != nil {
 		return err
@@ -95,13 +99,17 @@ func newKey(a net.Addr) string {
 
 const connectPatience = 30 * time.Second
 
-// openStore connects; a database that is starting is waited for.
+// openStore connects to a database of exactly this binary's schema and shard count; one that is starting is waited for.
 func openStore(ctx context.Context, c Config, key string, log *slog.Logger) (*store.Store, error) {
 	deadline := time.Now().Add(connectPatience)
 	for {
 		db, err := store.Open(ctx, store.Config{URL: c.DatabaseURL, Application: key, Logger: log})
 		if err == nil {
-			if err = db.CheckShardCount(ctx, ring.Shards); err == nil {
+			err = store.CheckSchema(ctx, c.DatabaseURL)
+			if err == nil {
+				err = db.CheckShardCount(ctx, ring.Shards)
+			}
+			if err == nil {
 				return db, nil
 			}
 			db.Close()
@@ -143,7 +151,7 @@ func (h *house) build() (err error) {
 	if err != nil {
 		return err
 	}
-	h.deploy = deploy.New(deploy.Config{Store: h.store, Changed: h.onChanged, Now: h.cluster.Clock().Now, Logger: h.log})
+	h.deploy = deploy.New(deploy.Config{Store: h.store, Reachable: h.dispatch.Reachable, Changed: h.onChanged, Now: h.cluster.Clock().Now, Logger: h.log})
 	h.observe()
 	return nil
 }
@@ -280,18 +288,35 @@ func (h *house) RunNow(ctx context.Context, ref string) (cron.Job, error) {
 	return j, nil
 }
 
+// forgetRunner is how long a runner is called on after it left the list: after an outage of the database, or of this
+// process, its next heartbeat is still to come. One that is really gone has no stream and gets no call.
+const forgetRunner = 10 * time.Second
+
 // followRunners keeps the dispatcher's list of live runners, read each second and when something was said.
 func (h *house) followRunners(ctx context.Context) error {
 	failing := false
+	known := map[string]dispatch.Runner{}
+	missing := map[string]time.Time{} // since when
 	for {
 		runners, err := h.store.ListRunners(ctx)
 		switch {
 		case err == nil:
-			list := make([]dispatch.Runner, len(runners))
-			for i, r := range runners {
-				list[i] = dispatch.Runner{Key: r.Key, Endpoint: r.Endpoint, Deployment: r.Deployment, Capacity: r.Capacity, Stream: r.Stream}
+			for key := range known {
+				if _, counted := missing[key]; !counted {
+					missing[key] = time.Now()
+				}
 			}
-			h.dispatch.SetRunners(list)
+			for _, r := range runners {
+				known[r.Key] = dispatch.Runner{Key: r.Key, Endpoint: r.Endpoint, Deployment: r.Deployment, Capacity: r.Capacity, Stream: r.Stream}
+				delete(missing, r.Key)
+			}
+			for key, since := range missing {
+				if time.Since(since) > forgetRunner {
+					delete(known, key)
+					delete(missing, key)
+				}
+			}
+			h.dispatch.SetRunners(slices.Collect(maps.Values(known)))
 		case ctx.Err() == nil && !failing: // those known are called on
 			h.log.WarnContext(ctx, "runners not listed", "error", err)
 		}

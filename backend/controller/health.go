@@ -26,7 +26,7 @@ func (h *house) Health(ctx context.Context) []rpc.Check {
 			count("stuck", wedged.Stuck, "runs are executing without a live owner", "the sweep frees them; if it does not, read the controllers' logs"),
 			count("set aside", wedged.SetAside, "cron jobs are set aside", "see `carillon cron ls` for the reasons, mend the schedules and deploy again"))
 	}
-	if double, err := h.store.FindOverlaps(ctx, time.Now().Add(-overlapsOver)); err != nil {
+	if double, err := h.store.FindOverlaps(ctx, h.cluster.Clock().Now().Add(-overlapsOver)); err != nil {
 		checks = append(checks, failed("verdicts", err))
 	} else {
 		checks = append(checks, count("verdicts", len(double), "slots of the last hour have two verdicts", "this is a defect; please report it with the ledger's rows"))
@@ -52,6 +52,9 @@ func (h *house) checkSchema(ctx context.Context) rpc.Check {
 }
 
 func (h *house) checkClock() rpc.Check {
+	if !h.cluster.Clock().Known() {
+		return rpc.Check{Name: "clock offset", Detail: "no heartbeat has been answered yet", Hint: "is the database reachable from this controller?"}
+	}
 	s := h.cluster.Stats()
 	c := rpc.Check{Name: "clock offset", OK: s.Offset.Abs() < offsetLimit, Detail: fmt.Sprintf("%s ± %s to the database", s.Offset.Round(time.Microsecond), s.Error.Round(time.Microsecond))}
 	if !c.OK {

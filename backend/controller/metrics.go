@@ -14,7 +14,6 @@ type metrics struct {
 	registry *prometheus.Registry
 	lateness prometheus.Histogram
 	verdicts *prometheus.CounterVec
-	lateEnds prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -25,24 +24,17 @@ func newMetrics() *metrics {
 			Buckets: []float64{.001, .002, .004, .008, .016, .032, .064, .128, .25, .5, 1, 2, 5, 15, 60, 300},
 		}),
 		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carillon_verdicts_total", Help: "Runs that this controller called, by verdict."}, []string{"verdict"}),
-		lateEnds: prometheus.NewCounter(prometheus.CounterOpts{Name: "carillon_late_ends_total", Help: "Ends that were refused because their run was not current any more."}),
 	}
 	for _, v := range []cron.Verdict{cron.Succeeded, cron.Failed, cron.TimedOut, cron.Cancelled} {
 		m.verdicts.WithLabelValues(string(v))
 	}
-	m.registry.MustRegister(m.lateness, m.verdicts, m.lateEnds, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.lateness, m.verdicts, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
 func (m *metrics) onStart(lateness time.Duration) { m.lateness.Observe(lateness.Seconds()) }
 
-func (m *metrics) onVerdict(v cron.Verdict) {
-	if v == "" {
-		m.lateEnds.Inc()
-		return
-	}
-	m.verdicts.WithLabelValues(string(v)).Inc()
-}
+func (m *metrics) onVerdict(v cron.Verdict) { m.verdicts.WithLabelValues(string(v)).Inc() }
 
 func (m *metrics) counter(name, help string, read func() float64) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "carillon_" + name, Help: help}, read))
@@ -59,6 +51,7 @@ func (h *house) observe() {
 	m.counter("claims_won_total", "Slots that this controller claimed.", func() float64 { return float64(h.scheduler.Stats().Won) })
 	m.counter("claims_lost_total", "Claims that another controller, or a change of the row, won.", func() float64 { return float64(h.scheduler.Stats().Lost) })
 	m.counter("starts_total", "Runs started by this controller.", func() float64 { return float64(h.scheduler.Stats().Won) })
+	m.counter("late_ends_total", "Ends that were refused because their run was not current any more.", func() float64 { return float64(h.scheduler.Stats().LateEnds) })
 	m.counter("resets_total", "Refetches of all owned rows.", func() float64 { return float64(h.scheduler.Stats().Resets) })
 	m.counter("set_aside_total", "Cron jobs set aside because their schedule cannot be used.", func() float64 { return float64(h.scheduler.Stats().SetAside) })
 	m.gauge("runs_in_flight", "Runs of this controller without a written end.", func() float64 { return float64(h.scheduler.Stats().InFlight) })

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -289,5 +290,55 @@ func TestRunnersAndDeployments(t *testing.T) {
 	all, err := db.ListDeployments(ctx, "", true)
 	if err != nil || len(all) != 2 || all[0].Key != "m-def" || all[1].CronJobs != 2 || !all[1].Active {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// A transaction that waited for its locks decides by the time after them: by its own now(), a slot that was claimed
+// meanwhile would look like one to come, and run twice.
+func TestModulesAreDecidedAfterTheWaitForTheirLocks(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "America/New_York")
+	j := db.Deploy(1, db.Now())[0]
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "SELECT FROM carillon.modules FOR NO KEY UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	decided := make(chan time.Time)
+	go func() {
+		_, err := db.UpdateModule(context.Background(), "m", 0, func(m deployment.Module) (deployment.Update, error) {
+			decided <- m.Now
+			return deployment.Update{}, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	waitFor(t, func() bool {
+		var n int
+		db.Scan("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()", nil, &n)
+		return n > 0
+	})
+	c := claim(j)
+	c.Slot = db.Now()
+	won := start(t, db, c)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now := <-decided; len(won) != 1 || now.Before(won[0].StartedAt) {
+		t.Errorf("decided by %s, although a slot was claimed at %v", now, won)
+	}
+}
+
+func TestManualRunIsRefusedAtZero(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	j := db.Deploy(1, db.Now())[0]
+	db.Exec("UPDATE carillon.deployments SET min_replicas = 0")
+	if _, err := db.StartManualRun(t.Context(), "c1", time.Minute, j.Ref, newRun()); err == nil || !strings.Contains(err.Error(), "scaled to 0") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -25,6 +25,13 @@ func (s *Store) StartCronJobs(ctx context.Context, controller string, grace time
 	}
 	claims = sortedByID(claims, func(c cron.Claim) int64 { return c.JobID })
 	won, err := s.startCronJobs(ctx, controller, grace, claims)
+	if isLocked(err) { // what somebody holds counts as lost; its neighbours go on
+		free, lockErr := unlocked(ctx, s.q(s.claim), claims, func(c cron.Claim) int64 { return c.JobID })
+		if lockErr != nil || len(free) == 0 || len(free) == len(claims) {
+			return nil, errors.Join(err, lockErr)
+		}
+		return s.StartCronJobs(ctx, controller, grace, free)
+	}
 	if !isData(err) {
 		return won, err
 	}
@@ -102,6 +109,8 @@ func (s *Store) StartManualRun(ctx context.Context, controller string, grace tim
 		return job, nil
 	case !job.RemovedAt.IsZero():
 		return cron.Job{}, wrap("start a manual run", fmt.Errorf("%w: %s was removed by a later deployment", cron.ErrPrecond, ref))
+	case job.State == cron.Idle:
+		return cron.Job{}, wrap("start a manual run", fmt.Errorf("%w: the module of %s is scaled to 0", cron.ErrPrecond, ref))
 	default:
 		return cron.Job{}, wrap("start a manual run", fmt.Errorf("%w: %s is executing", cron.ErrPrecond, ref))
 	}
@@ -115,6 +124,14 @@ func (s *Store) EndCronJobs(ctx context.Context, ends []cron.End) ([]cron.Ended,
 	}
 	ends = sortedByID(ends, func(e cron.End) int64 { return e.JobID })
 	done, err := s.endCronJobs(ctx, ends)
+	if isLocked(err) { // what somebody holds gets no answer and is sent again; its neighbours are ended
+		free, lockErr := unlocked(ctx, s.q(s.end), ends, func(e cron.End) int64 { return e.JobID })
+		if lockErr != nil || len(free) == 0 || len(free) == len(ends) {
+			return nil, errors.Join(err, lockErr)
+		}
+		done, endErr := s.EndCronJobs(ctx, free)
+		return done, errors.Join(err, endErr)
+	}
 	if !isData(err) {
 		return done, err
 	}
@@ -190,13 +207,19 @@ func (s *Store) lateEnds(ctx context.Context, ends []cron.End) ([]cron.Ended, er
 	if err != nil {
 		return nil, wrap("look ended runs up", err)
 	}
-	verdicts := make(map[cron.RunID]cron.Verdict, len(rows))
+	type said struct {
+		verdict cron.Verdict
+		text    string
+	}
+	written := make(map[cron.RunID]said, len(rows))
 	for _, r := range rows {
-		verdicts[cron.RunID(r.RunID.Bytes)] = cron.Verdict(r.Verdict)
+		written[cron.RunID(r.RunID.Bytes)] = said{cron.Verdict(r.Verdict), text(r.Error)}
 	}
 	late := make([]cron.Ended, len(ends))
 	for i, e := range ends {
-		same := verdicts[e.RunID] == e.Verdict // another verdict is the sweep's: this end came too late
+		// Another verdict or another text is the sweep's: this end came too late.
+		w := written[e.RunID]
+		same := w.verdict == e.Verdict && (w.text == e.Error || w.text == cron.SafeText(e.Error))
 		late[i] = cron.Ended{JobID: e.JobID, RunID: e.RunID, Accepted: same, Repeated: same}
 	}
 	return late, nil
@@ -287,6 +310,22 @@ func (s *Store) SetAsideCronJob(ctx context.Context, id, version int64, reason s
 func (s *Store) RepairCronJob(ctx context.Context, id, version int64, expected, next time.Time) error {
 	_, err := s.q(s.claim).RepairCronJob(ctx, sqlc.RepairCronJobParams{ID: id, Version: version, Expected: ptr(expected), NextExecution: stamp(next)})
 	return wrap("repair a cron job", err)
+}
+
+// unlocked returns the part of a list whose rows nobody holds.
+func unlocked[T any](ctx context.Context, q *sqlc.Queries, list []T, id func(T) int64) ([]T, error) {
+	ids := make([]int64, len(list))
+	for i, v := range list {
+		ids[i] = id(v)
+	}
+	free, err := q.ListUnlocked(ctx, ids)
+	if err != nil {
+		return nil, wrap("ask which rows are locked", err)
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(v T) bool {
+		_, found := slices.BinarySearch(free, id(v))
+		return !found
+	}), nil
 }
 
 // again repeats what a deadlock or a serialization failure undid: nothing was written, and the winner is through.

@@ -453,3 +453,47 @@ func TestUnknownOutcomeIsLookedUp(t *testing.T) {
 		t.Errorf("looked up %+v", jobs)
 	}
 }
+
+// Somebody's open transaction on one row holds up neither the claims nor the ends of its neighbours.
+func TestALockedRowDoesNotHoldUpItsNeighbours(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	slot := db.Now().Truncate(time.Second)
+	jobs := db.Deploy(5, slot)
+	hold := func() (release func()) {
+		tx, err := db.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "SELECT FROM carillon.cron_jobs WHERE id = $1 FOR UPDATE", jobs[2].ID); err != nil {
+			t.Fatal(err)
+		}
+		return func() { tx.Rollback(context.Background()) }
+	}
+	var claims []cron.Claim
+	for _, j := range jobs {
+		claims = append(claims, claim(j))
+	}
+	release := hold()
+	if won := start(t, db, claims...); len(won) != 4 {
+		t.Errorf("won %d of 4 beside a locked row", len(won))
+	}
+	release()
+	if won := start(t, db, claims...); len(won) != 1 || won[0].JobID != jobs[2].ID {
+		t.Errorf("afterwards won %v", won)
+	}
+	var ends []cron.End
+	for i, j := range jobs {
+		ends = append(ends, cron.End{JobID: j.ID, RunID: claims[i].RunID, Slot: slot, Verdict: cron.Succeeded})
+	}
+	release = hold()
+	if done, err := db.EndCronJobs(t.Context(), ends); len(done) != 4 || err == nil {
+		t.Errorf("ended %d of 4 beside a locked row, error %v", len(done), err)
+	}
+	release()
+	for _, d := range end(t, db, ends...) {
+		if !d.Accepted {
+			t.Errorf("refused: %+v", d)
+		}
+	}
+}

@@ -61,47 +61,59 @@ func (s *Store) UpdateModule(ctx context.Context, module string, deploymentID in
 	return after, wrap("change module "+module, err)
 }
 
-// GetModule reads a module as UpdateModule hands it out, without the locks' meaning: for plans.
+// GetModule reads a module as UpdateModule hands it out, without its locks: for plans.
 func (s *Store) GetModule(ctx context.Context, module string) (deployment.Module, error) {
 	var m deployment.Module
-	err := s.tx(ctx, func(q *sqlc.Queries) (err error) {
-		m, _, err = readModule(ctx, q, module, q.GetModule)
+	err := s.tx(ctx, func(q *sqlc.Queries) error {
+		row, err := q.GetModule(ctx, module)
+		if err != nil {
+			return absent(err, module)
+		}
+		m, err = readModule(ctx, q, module, row, q.ListModuleCronJobs)
 		return err
 	})
 	return m, wrap("read module "+module, err)
 }
 
 func lockModule(ctx context.Context, q *sqlc.Queries, module string) (deployment.Module, int64, error) {
-	return readModule(ctx, q, module, func(ctx context.Context, name string) (sqlc.GetModuleRow, error) {
-		r, err := q.LockExistingModule(ctx, name)
-		return sqlc.GetModuleRow(r), err
-	})
+	row, err := q.LockExistingModule(ctx, module)
+	if err != nil {
+		return deployment.Module{}, 0, absent(err, module)
+	}
+	m, err := readModule(ctx, q, module, sqlc.GetModuleRow(row), q.LockCronJobs)
+	return m, row.ID, err
 }
 
-func readModule(ctx context.Context, q *sqlc.Queries, module string, get func(context.Context, string) (sqlc.GetModuleRow, error)) (deployment.Module, int64, error) {
-	row, err := get(ctx, module)
+func absent(err error, module string) error {
 	if errors.Is(err, pgx.ErrNoRows) {
-		return deployment.Module{}, 0, fmt.Errorf("%w: no module %s is deployed", cron.ErrNotFound, module)
+		return fmt.Errorf("%w: no module %s is deployed", cron.ErrNotFound, module)
 	}
-	if err != nil {
-		return deployment.Module{}, 0, err
-	}
-	m := deployment.Module{Name: module, Now: row.Now.Time.UTC()}
+	return err
+}
+
+// readModule reads the rows, and then the clock: all slots that were claimed before the rows were locked are past by it.
+func readModule(ctx context.Context, q *sqlc.Queries, module string, row sqlc.GetModuleRow, list func(context.Context, int64) ([]sqlc.CronJob, error)) (deployment.Module, error) {
+	m := deployment.Module{Name: module}
 	key := ""
 	if row.DeploymentID != nil {
 		d, err := q.GetDeployment(ctx, *row.DeploymentID)
 		if err != nil {
-			return m, 0, err
+			return m, err
 		}
 		live := toDeployment(d, module)
 		live.Active = true
 		m.Live, key = &live, live.Key
 	}
-	jobs, err := q.LockCronJobs(ctx, sqlc.LockCronJobsParams{ModuleID: row.ID})
-	for _, j := range jobs {
-		m.Jobs = append(m.Jobs, toJob(j.CronJob, key))
+	jobs, err := list(ctx, row.ID)
+	if err != nil {
+		return m, err
 	}
-	return m, row.ID, err
+	for _, j := range jobs {
+		m.Jobs = append(m.Jobs, toJob(j, key))
+	}
+	now, err := q.Clock(ctx)
+	m.Now = now.Time.UTC()
+	return m, err
 }
 
 func writeUpdate(ctx context.Context, q *sqlc.Queries, moduleID, live int64, u deployment.Update) error {

@@ -96,6 +96,12 @@ func isData(err error) bool {
 	return errors.As(err, &e) && e.class == data
 }
 
+// isLocked says that a statement waited for a row lock in vain.
+func isLocked(err error) bool {
+	pg := (*pgconn.PgError)(nil)
+	return errors.As(err, &pg) && pg.Code == "55P03"
+}
+
 func isDeadlock(err error) bool {
 	pg := (*pgconn.PgError)(nil)
 	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")

@@ -63,3 +63,11 @@ func ptr(t time.Time) *time.Time {
 func stamp(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()} }
 
 func uid(id cron.RunID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: !id.IsZero()} }
+
+// text reads a nullable text.
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -47,9 +47,13 @@ func (s *Store) ListHistory(ctx context.Context, jobID int64, before time.Time, 
 	return runs, nil
 }
 
-// ListRunsSince reads ledger rows that ended at or after a time, oldest first.
-func (s *Store) ListRunsSince(ctx context.Context, ref, module string, since time.Time, page int) ([]cron.Run, error) {
-	rows, err := s.q(s.api).ListRunsSince(ctx, sqlc.ListRunsSinceParams{Since: stamp(since), Ref: ref, Module: module, Page: int32(page)})
+// ListRunsSince reads a page of ledger rows after a cursor, oldest end first. A cursor with nothing but a time stands
+// before all rows that ended then.
+func (s *Store) ListRunsSince(ctx context.Context, ref, module string, after cron.RunCursor, page int) ([]cron.Run, error) {
+	rows, err := s.q(s.api).ListRunsSince(ctx, sqlc.ListRunsSinceParams{
+		AfterEnd: stamp(or(after.EndedAt, beginning)), AfterID: after.JobID, AfterSlot: stamp(or(after.Slot, beginning)),
+		Ref: ref, Module: module, Page: int32(page),
+	})
 	if err != nil {
 		return nil, wrap("watch runs", err)
 	}
@@ -60,9 +64,13 @@ func (s *Store) ListRunsSince(ctx context.Context, ref, module string, since tim
 	return runs, nil
 }
 
-// ListExecuting reads the runs in flight, latest start first.
-func (s *Store) ListExecuting(ctx context.Context, f cron.RunFilter, page int) ([]cron.Run, error) {
-	rows, err := s.q(s.api).ListExecuting(ctx, sqlc.ListExecutingParams{Ref: f.Ref, Module: f.Module, Controller: f.Controller, Page: int32(page)})
+// ListExecuting reads a page of the runs in flight, latest start first, before the start of a job's run (zero: from the
+// latest). The filter's verdicts do not count.
+func (s *Store) ListExecuting(ctx context.Context, f cron.RunFilter, before time.Time, jobID int64, page int) ([]cron.Run, error) {
+	rows, err := s.q(s.api).ListExecuting(ctx, sqlc.ListExecutingParams{
+		Ref: f.Ref, Module: f.Module, Controller: f.Controller, Page: int32(page),
+		SlotFrom: stamp(or(f.From, beginning)), SlotUntil: stamp(or(f.To, forever)), BeforeStart: stamp(or(before, forever)), BeforeID: jobID,
+	})
 	if err != nil {
 		return nil, wrap("list executing runs", err)
 	}
@@ -97,7 +105,7 @@ func (s *Store) FindOverlaps(ctx context.Context, since time.Time) ([]cron.Doubl
 	}
 	out := make([]cron.DoubleVerdict, len(rows))
 	for i, r := range rows {
-		out[i] = cron.DoubleVerdict{JobID: r.CronJobID, Slot: r.Slot.Time.UTC(), SlotTo: r.SlotTo.Time.UTC(), Prev: r.PrevSlot.Time.UTC(), PrevTo: r.PrevTo.Time.UTC()}
+		out[i] = cron.DoubleVerdict{JobID: r.CronJobID, Slot: r.Slot.Time.UTC(), SlotTo: r.SlotTo.Time.UTC(), PrevTo: r.PrevTo.Time.UTC()}
 	}
 	return out, nil
 }

@@ -65,6 +65,15 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	return s, nil
 }
 
+// lockTimeout is how long a statement waits for somebody's row lock. Claims and ends never hold one for longer than a
+// commit, so that more is a foreign transaction, and their neighbours wait with them.
+func lockTimeout(kind string) time.Duration {
+	if kind == "claim" || kind == "end" {
+		return 200 * time.Millisecond
+	}
+	return time.Second
+}
+
 func openPool(ctx context.Context, c Config, kind string, conns int, statement time.Duration) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
@@ -83,7 +92,7 @@ func openPool(ctx context.Context, c Config, kind string, conns int, statement t
 		"application_name":                    "carillon " + kind + " " + c.Application,
 		"timezone":                            zone,
 		"statement_timeout":                   fmt.Sprint(statement.Milliseconds()),
-		"lock_timeout":                        "1000",
+		"lock_timeout":                        fmt.Sprint(lockTimeout(kind).Milliseconds()),
 		"idle_in_transaction_session_timeout": "5000",
 		"tcp_user_timeout":                    "10000",
 		"tcp_keepalives_idle":                 "5",
@@ -91,6 +100,13 @@ func openPool(ctx context.Context, c Config, kind string, conns int, statement t
 		"tcp_keepalives_count":                "3",
 	} {
 		cfg.ConnConfig.RuntimeParams[k] = v
+	}
+	if kind == "claim" || kind == "end" {
+		// Claims, ends and the sweep lock rows in id order or they deadlock, and only a plan that reaches them by the
+		// primary key does: on a small or unanalysed table the planner would rather scan it, in the heap's order.
+		for _, way := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin"} {
+			cfg.ConnConfig.RuntimeParams[way] = "off"
+		}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {

@@ -51,6 +51,7 @@ type cli struct {
 	Controllers controllersCmd `cmd:"" help:"List the controllers of the cluster."`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the database's schema up to date."`
 	Doctor      doctorCmd      `cmd:"" help:"Check the cluster's health and say what to do."`
+	Bench       benchCmd       `cmd:"" help:"Measure lateness and throughput on this machine."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 	Completion  completionCmd  `cmd:"" help:"Print a completion script for a shell."`
 }

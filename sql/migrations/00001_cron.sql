@@ -99,6 +99,7 @@ CREATE TABLE carillon.cron_jobs (
     CONSTRAINT executing_names_its_run CHECK (
         state = 'idle' OR (run_id IS NOT NULL AND run_slot IS NOT NULL AND started_at IS NOT NULL
             AND deadline_at IS NOT NULL AND controller IS NOT NULL AND run_deployment IS NOT NULL)),
+    CONSTRAINT next_execution_is_a_time CHECK (isfinite(next_execution)),
     CONSTRAINT disabled_has_a_reason_off CHECK (
         NOT enabled OR (paused_at IS NULL AND removed_at IS NULL AND set_aside_at IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
@@ -133,6 +134,8 @@ CREATE TABLE carillon.runs (
 ) PARTITION BY RANGE (slot);
 -- `runs ls` and `runs watch` read in order of the end; appended in order, so it is cheap to keep.
 CREATE INDEX runs_ended ON carillon.runs (ended_at, cron_job_id, slot);
+-- Ranges are few; the doctor looks for those that reach into the last hour.
+CREATE INDEX runs_ranges ON carillon.runs (slot_to) WHERE run_id IS NULL;
 CREATE TABLE carillon.runs_default PARTITION OF carillon.runs DEFAULT;
 
 -- +goose StatementBegin

@@ -8,8 +8,8 @@
 WITH won AS (
     UPDATE carillon.cron_jobs j
     SET state = 'executing', next_execution = a.next_after, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot',
-        run_deployment = j.deployment_id, attempt = 1, started_at = now(), controller = sqlc.arg(controller)::text,
-        deadline_at = now() + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
+        run_deployment = j.deployment_id, attempt = 1, started_at = clock_timestamp(), controller = sqlc.arg(controller)::text,
+        deadline_at = clock_timestamp() + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
     FROM (
         SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(versions)::bigint[]) AS version,
                unnest(sqlc.arg(expected)::timestamptz[]) AS expected, unnest(sqlc.arg(slots)::timestamptz[]) AS slot,
@@ -49,12 +49,14 @@ WITH passed AS (
 SELECT id FROM passed;
 
 -- name: StartManualRun :one
--- Run now: the slot is the database's now, the schedule is untouched, pause does not matter; refused while executing.
+-- Run now: the slot is the database's now, the schedule is untouched, pause does not matter; refused while executing,
+-- and where the module is scaled to 0.
 UPDATE carillon.cron_jobs j
 SET state = 'executing', run_id = sqlc.arg(run_id)::uuid, run_slot = now(), run_kind = 'manual',
-    run_deployment = j.deployment_id, attempt = 1, started_at = now(), controller = sqlc.arg(controller)::text,
-    deadline_at = now() + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
+    run_deployment = j.deployment_id, attempt = 1, started_at = clock_timestamp(), controller = sqlc.arg(controller)::text,
+    deadline_at = clock_timestamp() + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
 WHERE j.ref = sqlc.arg(ref)::text AND j.state = 'idle' AND j.removed_at IS NULL
+  AND EXISTS (SELECT FROM carillon.deployments d WHERE d.id = j.deployment_id AND d.min_replicas > 0)
 RETURNING j.id;
 
 -- name: EndCronJobs :many
@@ -98,7 +100,8 @@ WHERE id = sqlc.arg(id)::bigint AND run_id = sqlc.arg(run_id)::uuid AND state = 
 
 -- name: GetEndedRuns :many
 -- Which of these runs stand in the ledger already: an End that is repeated because its answer got lost is no zombie.
-SELECT r.cron_job_id, r.run_id, r.verdict
+-- The text tells it from the sweep's end of the same run, whose verdict may be the same.
+SELECT r.cron_job_id, r.run_id, r.verdict, r.error
 FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(slots)::timestamptz[]) AS slot,
              unnest(sqlc.arg(run_ids)::uuid[]) AS run_id) a
 JOIN carillon.runs r ON r.cron_job_id = a.id AND r.slot = a.slot AND r.run_id = a.run_id;
@@ -222,11 +225,15 @@ WHERE id = sqlc.arg(id)::bigint AND version = sqlc.arg(version)::bigint AND enab
 
 -- name: LockCronJobs :many
 -- Inside the transaction that deploys, scales, pauses or resumes: the rows of a module, locked in id order.
-SELECT sqlc.embed(j), now()::timestamptz AS now
-FROM carillon.cron_jobs j
-WHERE j.module_id = sqlc.arg(module_id)::bigint AND (sqlc.arg(ref)::text = '' OR j.ref = sqlc.arg(ref)::text)
-ORDER BY j.id
-FOR NO KEY UPDATE;
+SELECT j.* FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id FOR NO KEY UPDATE;
+
+-- name: ListModuleCronJobs :many
+SELECT j.* FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id;
+
+-- name: ListUnlocked :many
+-- Which of these rows nobody holds: a claim or an end that ran into a lock goes on with them alone, so that somebody's
+-- open transaction on one row does not hold up its neighbours.
+SELECT j.id FROM carillon.cron_jobs j WHERE j.id = ANY (sqlc.arg(ids)::bigint[]) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: InsertCronJob :one
 INSERT INTO carillon.cron_jobs (module_id, deployment_id, ref, shard, schedule, time_zone, timeout_ms, catchup, overlap, enabled, next_execution)
@@ -243,7 +250,8 @@ WHERE id = sqlc.arg(id);
 
 -- name: InsertSkippedRange :exec
 INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, error)
-VALUES (sqlc.arg(cron_job_id), sqlc.arg(slot), sqlc.arg(slot_to), sqlc.arg(count), sqlc.arg(verdict), now(), NULLIF(sqlc.arg(error)::text, ''));
+VALUES (sqlc.arg(cron_job_id), sqlc.arg(slot), sqlc.arg(slot_to), sqlc.arg(count), sqlc.arg(verdict), now(), NULLIF(sqlc.arg(error)::text, ''))
+ON CONFLICT (cron_job_id, slot) DO NOTHING; -- decided already, by hand or by a restored backup: that stands, and the module is not blocked
 
 -- name: PutPausedNote :exec
 INSERT INTO carillon.cron_job_notes (cron_job_id, paused) VALUES ($1, $2)

@@ -2,13 +2,18 @@
 -- First of every transaction that changes a module: one at a time, and modules before cron jobs everywhere.
 INSERT INTO carillon.modules (name) VALUES (sqlc.arg(name)::text)
 ON CONFLICT (name) DO UPDATE SET name = excluded.name
-RETURNING id, deployment_id, now()::timestamptz AS now;
+RETURNING id, deployment_id;
 
 -- name: GetModule :one
-SELECT m.id, m.deployment_id, now()::timestamptz AS now FROM carillon.modules m WHERE m.name = $1;
+SELECT m.id, m.deployment_id FROM carillon.modules m WHERE m.name = $1;
 
 -- name: LockExistingModule :one
-SELECT m.id, m.deployment_id, now()::timestamptz AS now FROM carillon.modules m WHERE m.name = $1 FOR NO KEY UPDATE;
+SELECT m.id, m.deployment_id FROM carillon.modules m WHERE m.name = $1 FOR NO KEY UPDATE;
+
+-- name: Clock :one
+-- The time by which a transaction that holds its locks decides. Its own now() is older than what it waited for: a slot
+-- claimed meanwhile would come again.
+SELECT clock_timestamp()::timestamptz AS now;
 
 -- name: PutDeployment :one
 INSERT INTO carillon.deployments (key, module_id, digest, language, schema)

@@ -25,20 +25,22 @@ ORDER BY r.slot DESC
 LIMIT sqlc.arg(page)::int;
 
 -- name: ListRunsSince :many
--- What a watcher has not seen yet, oldest end first. The caller overlaps its windows a little, since statements that
--- began earlier may commit later.
-SELECT sqlc.embed(r), j.ref, COALESCE(d.key, '')::text AS deployment, now()::timestamptz AS now
+-- What a watcher may not have seen yet, oldest end first, by keyset: all rows of one statement share ended_at, so a time
+-- alone cannot say where a page ended. The caller overlaps its windows, since statements that began earlier may commit
+-- later.
+SELECT sqlc.embed(r), j.ref, COALESCE(d.key, '')::text AS deployment
 FROM carillon.runs r
 JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
 JOIN carillon.modules m ON m.id = j.module_id
 LEFT JOIN carillon.deployments d ON d.id = r.deployment_id
-WHERE r.ended_at >= sqlc.arg(since)::timestamptz
+WHERE (r.ended_at, r.cron_job_id, r.slot) > (sqlc.arg(after_end)::timestamptz, sqlc.arg(after_id)::bigint, sqlc.arg(after_slot)::timestamptz)
   AND (sqlc.arg(ref)::text = '' OR j.ref = sqlc.arg(ref)::text)
   AND (sqlc.arg(module)::text = '' OR m.name = sqlc.arg(module)::text)
 ORDER BY r.ended_at, r.cron_job_id, r.slot
 LIMIT sqlc.arg(page)::int;
 
 -- name: ListExecuting :many
+-- The runs in flight, latest start first, by keyset.
 SELECT sqlc.embed(j), COALESCE(d.key, '')::text AS deployment
 FROM carillon.cron_jobs j
 JOIN carillon.modules m ON m.id = j.module_id
@@ -47,6 +49,8 @@ WHERE j.state = 'executing'
   AND (sqlc.arg(ref)::text = '' OR j.ref = sqlc.arg(ref)::text)
   AND (sqlc.arg(module)::text = '' OR m.name = sqlc.arg(module)::text)
   AND (sqlc.arg(controller)::text = '' OR j.controller = sqlc.arg(controller)::text)
+  AND j.run_slot >= sqlc.arg(slot_from)::timestamptz AND j.run_slot < sqlc.arg(slot_until)::timestamptz
+  AND (j.started_at, j.id) < (sqlc.arg(before_start)::timestamptz, sqlc.arg(before_id)::bigint)
 ORDER BY j.started_at DESC, j.id DESC
 LIMIT sqlc.arg(page)::int;
 
@@ -58,12 +62,11 @@ SELECT carillon.drop_run_partitions(sqlc.arg(keep)::int)::int;
 
 -- name: FindOverlaps :many
 -- Ledger rows of one cron job whose slots overlap: must be none. Shared by the tests and `carillon doctor`.
-SELECT cron_job_id, slot, slot_to, prev_slot, prev_to FROM (
+SELECT cron_job_id, slot, slot_to, prev_to FROM (
     SELECT r.cron_job_id, r.slot, r.slot_to,
-           (lag(r.slot) OVER w)::timestamptz AS prev_slot, (lag(r.slot_to) OVER w)::timestamptz AS prev_to
+           (max(r.slot_to) OVER (PARTITION BY r.cron_job_id ORDER BY r.slot ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))::timestamptz AS prev_to
     FROM carillon.runs r
-    WHERE r.kind = 'slot' AND r.slot >= sqlc.arg(since)::timestamptz
-    WINDOW w AS (PARTITION BY r.cron_job_id ORDER BY r.slot)
+    WHERE r.kind = 'slot' AND (r.slot >= sqlc.arg(since)::timestamptz OR (r.run_id IS NULL AND r.slot_to >= sqlc.arg(since)::timestamptz))
 ) o
 WHERE prev_to >= slot
 LIMIT 100;

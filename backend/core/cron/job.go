@@ -90,6 +90,9 @@ func (id RunID) String() string {
 	return string(b[:])
 }
 
+// MarshalText makes logs and JSON show the usual form.
+func (id RunID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
 // ParseRunID reads the form that String writes.
 func ParseRunID(s string) (RunID, error) {
 	var id RunID

@@ -25,8 +25,9 @@ type JobView struct {
 
 // DoubleVerdict is a pair of ledger rows that decide the same slot: there must be none.
 type DoubleVerdict struct {
-	JobID                      int64
-	Slot, SlotTo, Prev, PrevTo time.Time
+	JobID        int64
+	Slot, SlotTo time.Time
+	PrevTo       time.Time // up to which an earlier row decides
 }
 
 // Wedged counts what must not exist: rows overdue or executing without an owner for longer than the bound; and rows

@@ -45,7 +45,7 @@ type Module struct {
 	Name string
 	Live *Deployment // nil: nothing was ever deployed
 	Jobs []cron.Job  // also the removed ones
-	Now  time.Time   // the transaction's time
+	Now  time.Time   // the database's time, after the rows were locked
 }
 
 // Update is what a transaction writes about one module. The zero Update writes nothing.

@@ -123,7 +123,8 @@ func remove(j cron.Job, now time.Time) deployment.JobUpdate {
 }
 
 // scale decides what a new number of wanted runners changes: 0 stops all starts, and leaving 0 goes on at the first
-// slot after now.
+// slot after now. A row whose schedule cannot be read holds its neighbours back from nothing: it is enabled as it is,
+// and the first controller that looks at it sets it aside with the reason.
 func scale(m deployment.Module, replicas int) (deployment.Update, error) {
 	if m.Live == nil {
 		return deployment.Update{}, fmt.Errorf("%w: nothing of module %s is deployed", cron.ErrNotFound, m.Name)
@@ -138,7 +139,8 @@ func scale(m deployment.Module, replicas int) (deployment.Update, error) {
 		default:
 			job, err := enable(j, "scaled to 0", m.Now)
 			if err != nil {
-				return u, err
+				j.Enabled = true
+				job = deployment.JobUpdate{Job: j}
 			}
 			u.Jobs = append(u.Jobs, job)
 		}

@@ -222,6 +222,14 @@ func (d *Dispatcher) CancelAll(reason string) int {
 	return n
 }
 
+// Reachable says whether a runner has a stream to this controller, or needs none.
+func (d *Dispatcher) Reachable(runner string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.runners[runner]
+	return r != nil && !r.leaving && (r.stream != nil || !r.Stream)
+}
+
 // Stats is what the metrics show.
 func (d *Dispatcher) Stats() Stats {
 	d.mu.Lock()

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	giveUpAfter  = 30 * time.Second // how long a call looks for a runner at most
-	cancelGrace  = time.Second      // cancelled calls may take so long to say so
-	unsentGrace  = 5 * time.Second  // Drain waits so long for ends after that
+	giveUpAfter  = 30 * time.Second      // how long a call looks for a runner at most
+	beforeNext   = 50 * time.Millisecond // and so long before the next slot, so that its end is written by then
+	cancelGrace  = time.Second           // cancelled calls may take so long to say so
+	unsentGrace  = 5 * time.Second       // Drain waits so long for ends after that
 	reasonDrain  = "controller draining"
 	reasonFenced = "fenced"
 )
@@ -75,7 +76,7 @@ func (u *run) call(now time.Time) Call {
 		next = cron.FirstAfter(u.sched.Schedule, now)
 	}
 	if !next.IsZero() {
-		c.GiveUp = min(c.GiveUp, next.Sub(now))
+		c.GiveUp = min(c.GiveUp, max(next.Sub(now)-beforeNext, beforeNext))
 	}
 	return c
 }

@@ -2,13 +2,16 @@ package rpc
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
 	"time"
 
+	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
@@ -31,48 +34,49 @@ var codes = []struct {
 	{cron.ErrPrecond, connect.CodeFailedPrecondition, "WRONG_STATE"},
 	{cron.ErrExists, connect.CodeAlreadyExists, "EXISTS"},
 	{cron.ErrTimedOut, connect.CodeDeadlineExceeded, "TIMED_OUT"},
-	{cron.ErrUnavailable, connect.CodeUnavailable, "DATABASE_UNAVAILABLE"},
+	{cron.ErrUnavailable, connect.CodeUnavailable, "UNAVAILABLE"},
 	{context.Canceled, connect.CodeCanceled, "CANCELLED"},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded, "TIMED_OUT"},
 }
 
-const requestIDHeader = "X-Request-Id"
+// fault refuses one field of a request.
+type fault struct{ field, text string }
 
-type requestIDKey struct{}
-
-// requestID gives every request an id: the caller's, if it is a sane one, or a new one. It stands in the answer's
-// headers, in errors and in the log.
-func requestID(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get(requestIDHeader)
-		if !saneID(id) {
-			var b [8]byte
-			rand.Read(b[:])
-			id = hex.EncodeToString(b[:])
-		}
-		w.Header().Set(requestIDHeader, id)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id)))
-	})
+func invalid(field, format string, args ...any) error {
+	return &fault{field, fmt.Sprintf(format, args...)}
 }
 
-func saneID(id string) bool {
-	if id == "" || len(id) > 64 {
-		return false
-	}
-	for _, c := range id {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '-' && c != '_' {
-			return false
-		}
-	}
-	return true
-}
+func (f *fault) Error() string { return f.field + ": " + f.text }
+func (f *fault) Unwrap() error { return cron.ErrInvalid }
 
+// unknowing is what an error of the database says about its outcome. Its text, with addresses and names of roles, is
+// for the log alone.
+type unknowing interface{ Unknown() bool }
+
+// errorInterceptor bounds every unary call, and gives every error that leaves its code, its details and its line in
+// the log.
 type errorInterceptor struct{ log *slog.Logger }
+
+// A call waits so long for the database; a deploy waits for a runner besides.
+const (
+	callLimit   = 20 * time.Second
+	deployLimit = 60 * time.Second
+)
+
+func limit(procedure string) time.Duration {
+	if strings.HasSuffix(procedure, "/Deploy") {
+		return deployLimit
+	}
+	return callLimit
+}
 
 func (i *errorInterceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		procedure := req.Spec().Procedure
+		ctx, cancel := context.WithTimeout(ctx, limit(procedure))
+		defer cancel()
 		res, err := next(ctx, req)
-		return res, i.toConnect(ctx, req.Spec().Procedure, err)
+		return res, i.toConnect(ctx, procedure, err)
 	}
 }
 
@@ -90,18 +94,25 @@ func (i *errorInterceptor) toConnect(ctx context.Context, procedure string, err 
 	if err == nil {
 		return nil
 	}
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	if ce := (*connect.Error)(nil); errors.As(err, &ce) {
-		return err // said by the face itself or by validation, with its code
+	id := requestOf(ctx)
+	if ce := (*connect.Error)(nil); errors.As(err, &ce) { // said by the face itself or by validation, with its code
+		detail(ce, about(strings.ToUpper(ce.Code().String()), id))
+		if b := violations(ce); b != nil {
+			detail(ce, b)
+		}
+		return err
+	}
+	if cause := ctx.Err(); cause != nil && errors.Is(err, cron.ErrUnavailable) {
+		err = cause // the caller went away or gave no more time: that is not the database's fault
 	}
 	for _, row := range codes {
 		if !errors.Is(err, row.err) {
 			continue
 		}
-		ce := connect.NewError(row.code, err)
-		detail(ce, &errdetails.ErrorInfo{Reason: row.reason, Domain: "carillon", Metadata: map[string]string{"request_id": id}})
-		if faults := (schema.Errors)(nil); errors.As(err, &faults) {
-			detail(ce, badRequest(faults))
+		ce := connect.NewError(row.code, errors.New(said(err)))
+		detail(ce, about(row.reason, id))
+		if b := badRequest(err); b != nil {
+			detail(ce, b)
 		}
 		if row.code == connect.CodeUnavailable {
 			detail(ce, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
@@ -110,17 +121,82 @@ func (i *errorInterceptor) toConnect(ctx context.Context, procedure string, err 
 		return ce
 	}
 	i.log.ErrorContext(ctx, "request failed", "procedure", procedure, "request", id, "error", err)
+	return internal(id)
+}
+
+// recovered answers a panic in a handler: that request fails, the controller goes on.
+func (i *errorInterceptor) recovered(ctx context.Context, spec connect.Spec, _ http.Header, cause any) error {
+	id := requestOf(ctx)
+	i.log.ErrorContext(ctx, "request panicked", "procedure", spec.Procedure, "request", id, "error", cause, "stack", string(debug.Stack()))
+	return internal(id)
+}
+
+func internal(id string) error {
 	ce := connect.NewError(connect.CodeInternal, errors.New("internal error; the controller's log has the cause under request "+id))
-	detail(ce, &errdetails.ErrorInfo{Reason: "INTERNAL", Domain: "carillon", Metadata: map[string]string{"request_id": id}})
+	detail(ce, about("INTERNAL", id))
 	return ce
 }
 
-func badRequest(faults schema.Errors) *errdetails.BadRequest {
+// said is what the caller reads of an error.
+func said(err error) string {
+	if db := unknowing(nil); errors.Is(err, cron.ErrUnavailable) && errors.As(err, &db) {
+		if db.Unknown() {
+			return "unavailable: the connection to the database broke; what was asked may have been done or not: look, and try again"
+		}
+		return "unavailable: the database does not answer; nothing was changed, try again"
+	}
+	return err.Error()
+}
+
+func about(reason, id string) *errdetails.ErrorInfo {
+	return &errdetails.ErrorInfo{Reason: reason, Domain: "carillon", Metadata: map[string]string{"request_id": id}}
+}
+
+// badRequest names the fields of a request that an error is about; nil for none.
+func badRequest(err error) *errdetails.BadRequest {
+	if f := (*fault)(nil); errors.As(err, &f) {
+		return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: f.field, Description: f.text}}}
+	}
+	faults := (schema.Errors)(nil)
+	if !errors.As(err, &faults) {
+		return nil
+	}
 	b := &errdetails.BadRequest{}
 	for _, f := range faults[:min(len(faults), 100)] {
 		b.FieldViolations = append(b.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: f.Position.String(), Description: f.Message})
 	}
 	return b
+}
+
+// violations translates what the validation of the message's own rules found; nil for other errors.
+func violations(ce *connect.Error) *errdetails.BadRequest {
+	var b *errdetails.BadRequest
+	for _, d := range ce.Details() {
+		m, err := d.Value()
+		found, ok := m.(*validate.Violations)
+		if err != nil || !ok {
+			continue
+		}
+		b = &errdetails.BadRequest{}
+		for _, v := range found.GetViolations()[:min(len(found.GetViolations()), 100)] {
+			b.FieldViolations = append(b.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: path(v.GetField()), Description: v.GetMessage()})
+		}
+	}
+	return b
+}
+
+func path(p *validate.FieldPath) string {
+	var b strings.Builder
+	for i, e := range p.GetElements() {
+		if i > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(e.GetFieldName())
+		if _, ok := e.GetSubscript().(*validate.FieldPathElement_Index); ok {
+			b.WriteString("[" + strconv.FormatUint(e.GetIndex(), 10) + "]")
+		}
+	}
+	return b.String()
 }
 
 func detail(ce *connect.Error, m proto.Message) {

@@ -3,11 +3,10 @@ package rpc
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"hash/fnv"
 	"strconv"
+	"strings"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -47,8 +46,9 @@ func readToken[T any](of, s string) (after T, err error) {
 	if err == nil {
 		err = json.Unmarshal(b, &t)
 	}
-	if err != nil || t.Of != of {
-		return after, connect.NewError(connect.CodeInvalidArgument, errors.New("this page token belongs to another list; start without one"))
+	text, _ := any(t.After).(string)
+	if err != nil || t.Of != of || strings.ContainsRune(text, 0) {
+		return after, invalid("page_token", "belongs to another list, or to none; start without one")
 	}
 	return t.After, nil
 }

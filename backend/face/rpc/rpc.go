@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -33,9 +34,9 @@ type Reader interface {
 	ListRunners(ctx context.Context) ([]deployment.Runner, error)
 	ListCronJobs(ctx context.Context, module, ref, after string, removed bool, page int) ([]cron.JobView, time.Time, error)
 	ListRuns(ctx context.Context, f cron.RunFilter, after cron.RunCursor, page int) ([]cron.Run, error)
-	ListExecuting(ctx context.Context, f cron.RunFilter, page int) ([]cron.Run, error)
+	ListExecuting(ctx context.Context, f cron.RunFilter, before time.Time, jobID int64, page int) ([]cron.Run, error)
 	ListHistory(ctx context.Context, jobID int64, before time.Time, page int) ([]cron.Run, error)
-	ListRunsSince(ctx context.Context, ref, module string, since time.Time, page int) ([]cron.Run, error)
+	ListRunsSince(ctx context.Context, ref, module string, after cron.RunCursor, page int) ([]cron.Run, error)
 	ListControllers(ctx context.Context) ([]ring.Status, time.Time, error)
 	Ping(ctx context.Context) (time.Time, error)
 }
@@ -77,18 +78,22 @@ type Config struct {
 	Logger       *slog.Logger
 }
 
-type server struct{ Config }
+type server struct {
+	Config
+	watchers atomic.Int64
+}
 
 // Handler serves all services of a controller, with authentication, validation, reflection and health.
 func Handler(c Config) (http.Handler, error) {
-	s := &server{c}
-	valid := validate.NewInterceptor()
+	s := &server{Config: c}
+	faults := &errorInterceptor{log: c.Logger}
 	traces, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics(), otelconnect.WithTrustRemote())
 	if err != nil {
 		return nil, err
 	}
 	options := connect.WithHandlerOptions(
-		connect.WithInterceptors(traces, &errorInterceptor{log: c.Logger}, valid),
+		connect.WithInterceptors(traces, faults, texts{}, validate.NewInterceptor()),
+		connect.WithRecover(faults.recovered),
 		connect.WithReadMaxBytes(MaxBody),
 		connect.WithCompressMinBytes(1<<10),
 	)

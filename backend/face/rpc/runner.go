@@ -2,10 +2,8 @@ package rpc
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 
-	"carillon/backend/core/cron"
 	"carillon/backend/core/deployment"
 	carillonv1 "carillon/proto/carillon/v1"
 )
@@ -15,8 +13,8 @@ func (s *server) Register(ctx context.Context, req *carillonv1.RegisterRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if u, err := url.Parse(req.GetEndpoint()); err != nil || u.Scheme != "http" || u.Host == "" {
-		return nil, fmt.Errorf("%w: endpoint %q is no http://host:port", cron.ErrInvalid, req.GetEndpoint())
+	if u, err := url.Parse(req.GetEndpoint()); err != nil || u.Scheme != "http" || u.Host == "" || u.User != nil {
+		return nil, invalid("endpoint", "%q is not http://host:port", req.GetEndpoint())
 	}
 	// The row of the runner first, so that a deploy that waits for a runner finds it; then, perhaps, the deploy.
 	d, err := s.Config.Deploy.Register(ctx, m, req.GetDigest(), false)

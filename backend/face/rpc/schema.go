@@ -14,11 +14,11 @@ import (
 
 func fromSchema(s *carillonv1.Schema) (schema.Module, error) {
 	m := schema.Module{Name: s.GetModule(), Language: s.GetLanguage()}
-	for _, v := range s.GetVerbs() {
+	for i, v := range s.GetVerbs() {
 		verb := schema.Verb{Name: v.GetName(), Request: unit(v.GetRequest()), Response: unit(v.GetResponse())}
 		if c := v.GetCron(); c != nil {
 			if t := c.GetTimeout(); t != nil && !t.IsValid() {
-				return m, fmt.Errorf("%w: verb %s: timeout is no duration", cron.ErrInvalid, v.GetName())
+				return m, invalid(fmt.Sprintf("schema.verbs[%d].cron.timeout", i), "is no duration")
 			}
 			verb.Cron = &schema.Cron{Schedule: c.GetSchedule(), TimeZone: c.GetTimeZone(), Timeout: c.GetTimeout().AsDuration(), Catchup: catchups[c.GetCatchup()]}
 		}
@@ -85,11 +85,15 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-func fromStamp(t *timestamppb.Timestamp) time.Time {
+// fromStamp leaves an unset time zero.
+func fromStamp(field string, t *timestamppb.Timestamp) (time.Time, error) {
 	if t == nil {
-		return time.Time{}
+		return time.Time{}, nil
 	}
-	return t.AsTime()
+	if err := t.CheckValid(); err != nil {
+		return time.Time{}, invalid(field, "is no time: %v", err)
+	}
+	return t.AsTime(), nil
 }
 
 func length(d time.Duration) *durationpb.Duration { return durationpb.New(d) }

@@ -213,7 +213,7 @@ func (q *Queries) GetCronJobs(ctx context.Context, ids []int64) ([]GetCronJobsRo
 }
 
 const getEndedRuns = `-- name: GetEndedRuns :many
-SELECT r.cron_job_id, r.run_id, r.verdict
+SELECT r.cron_job_id, r.run_id, r.verdict, r.error
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::timestamptz[]) AS slot,
              unnest($3::uuid[]) AS run_id) a
 JOIN carillon.runs r ON r.cron_job_id = a.id AND r.slot = a.slot AND r.run_id = a.run_id
@@ -229,9 +229,11 @@ type GetEndedRunsRow struct {
 	CronJobID int64
 	RunID     pgtype.UUID
 	Verdict   CarillonVerdict
+	Error     *string
 }
 
 // Which of these runs stand in the ledger already: an End that is repeated because its answer got lost is no zombie.
+// The text tells it from the sweep's end of the same run, whose verdict may be the same.
 func (q *Queries) GetEndedRuns(ctx context.Context, arg GetEndedRunsParams) ([]GetEndedRunsRow, error) {
 	rows, err := q.db.Query(ctx, getEndedRuns, arg.Ids, arg.Slots, arg.RunIds)
 	if err != nil {
@@ -241,7 +243,12 @@ func (q *Queries) GetEndedRuns(ctx context.Context, arg GetEndedRunsParams) ([]G
 	var items []GetEndedRunsRow
 	for rows.Next() {
 		var i GetEndedRunsRow
-		if err := rows.Scan(&i.CronJobID, &i.RunID, &i.Verdict); err != nil {
+		if err := rows.Scan(
+			&i.CronJobID,
+			&i.RunID,
+			&i.Verdict,
+			&i.Error,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -357,6 +364,7 @@ func (q *Queries) InsertCronJob(ctx context.Context, arg InsertCronJobParams) (i
 const insertSkippedRange = `-- name: InsertSkippedRange :exec
 INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, error)
 VALUES ($1, $2, $3, $4, $5, now(), NULLIF($6::text, ''))
+ON CONFLICT (cron_job_id, slot) DO NOTHING
 `
 
 type InsertSkippedRangeParams struct {
@@ -459,6 +467,56 @@ func (q *Queries) ListCronJobs(ctx context.Context, arg ListCronJobsParams) ([]L
 			&i.PausedNote,
 			&i.SetAsideNote,
 			&i.MinReplicas,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listModuleCronJobs = `-- name: ListModuleCronJobs :many
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id
+`
+
+func (q *Queries) ListModuleCronJobs(ctx context.Context, moduleID int64) ([]CronJob, error) {
+	rows, err := q.db.Query(ctx, listModuleCronJobs, moduleID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CronJob
+	for rows.Next() {
+		var i CronJob
+		if err := rows.Scan(
+			&i.ID,
+			&i.Version,
+			&i.NextExecution,
+			&i.RunSlot,
+			&i.StartedAt,
+			&i.DeadlineAt,
+			&i.ModuleID,
+			&i.DeploymentID,
+			&i.RunDeployment,
+			&i.PausedAt,
+			&i.RemovedAt,
+			&i.SetAsideAt,
+			&i.Shard,
+			&i.TimeoutMs,
+			&i.Attempt,
+			&i.State,
+			&i.RunKind,
+			&i.Catchup,
+			&i.Overlap,
+			&i.Enabled,
+			&i.RunID,
+			&i.Ref,
+			&i.Schedule,
+			&i.TimeZone,
+			&i.Controller,
 		); err != nil {
 			return nil, err
 		}
@@ -609,61 +667,72 @@ func (q *Queries) ListShards(ctx context.Context, arg ListShardsParams) ([]ListS
 	return items, nil
 }
 
-const lockCronJobs = `-- name: LockCronJobs :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, now()::timestamptz AS now
-FROM carillon.cron_jobs j
-WHERE j.module_id = $1::bigint AND ($2::text = '' OR j.ref = $2::text)
-ORDER BY j.id
-FOR NO KEY UPDATE
+const listUnlocked = `-- name: ListUnlocked :many
+SELECT j.id FROM carillon.cron_jobs j WHERE j.id = ANY ($1::bigint[]) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED
 `
 
-type LockCronJobsParams struct {
-	ModuleID int64
-	Ref      string
-}
-
-type LockCronJobsRow struct {
-	CronJob CronJob
-	Now     pgtype.Timestamptz
-}
-
-// Inside the transaction that deploys, scales, pauses or resumes: the rows of a module, locked in id order.
-func (q *Queries) LockCronJobs(ctx context.Context, arg LockCronJobsParams) ([]LockCronJobsRow, error) {
-	rows, err := q.db.Query(ctx, lockCronJobs, arg.ModuleID, arg.Ref)
+// Which of these rows nobody holds: a claim or an end that ran into a lock goes on with them alone, so that somebody's
+// open transaction on one row does not hold up its neighbours.
+func (q *Queries) ListUnlocked(ctx context.Context, ids []int64) ([]int64, error) {
+	rows, err := q.db.Query(ctx, listUnlocked, ids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []LockCronJobsRow
+	var items []int64
 	for rows.Next() {
-		var i LockCronJobsRow
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockCronJobs = `-- name: LockCronJobs :many
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id FOR NO KEY UPDATE
+`
+
+// Inside the transaction that deploys, scales, pauses or resumes: the rows of a module, locked in id order.
+func (q *Queries) LockCronJobs(ctx context.Context, moduleID int64) ([]CronJob, error) {
+	rows, err := q.db.Query(ctx, lockCronJobs, moduleID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CronJob
+	for rows.Next() {
+		var i CronJob
 		if err := rows.Scan(
-			&i.CronJob.ID,
-			&i.CronJob.Version,
-			&i.CronJob.NextExecution,
-			&i.CronJob.RunSlot,
-			&i.CronJob.StartedAt,
-			&i.CronJob.DeadlineAt,
-			&i.CronJob.ModuleID,
-			&i.CronJob.DeploymentID,
-			&i.CronJob.RunDeployment,
-			&i.CronJob.PausedAt,
-			&i.CronJob.RemovedAt,
-			&i.CronJob.SetAsideAt,
-			&i.CronJob.Shard,
-			&i.CronJob.TimeoutMs,
-			&i.CronJob.Attempt,
-			&i.CronJob.State,
-			&i.CronJob.RunKind,
-			&i.CronJob.Catchup,
-			&i.CronJob.Overlap,
-			&i.CronJob.Enabled,
-			&i.CronJob.RunID,
-			&i.CronJob.Ref,
-			&i.CronJob.Schedule,
-			&i.CronJob.TimeZone,
-			&i.CronJob.Controller,
-			&i.Now,
+			&i.ID,
+			&i.Version,
+			&i.NextExecution,
+			&i.RunSlot,
+			&i.StartedAt,
+			&i.DeadlineAt,
+			&i.ModuleID,
+			&i.DeploymentID,
+			&i.RunDeployment,
+			&i.PausedAt,
+			&i.RemovedAt,
+			&i.SetAsideAt,
+			&i.Shard,
+			&i.TimeoutMs,
+			&i.Attempt,
+			&i.State,
+			&i.RunKind,
+			&i.Catchup,
+			&i.Overlap,
+			&i.Enabled,
+			&i.RunID,
+			&i.Ref,
+			&i.Schedule,
+			&i.TimeZone,
+			&i.Controller,
 		); err != nil {
 			return nil, err
 		}
@@ -676,6 +745,7 @@ func (q *Queries) LockCronJobs(ctx context.Context, arg LockCronJobsParams) ([]L
 }
 
 const putPausedNote = `-- name: PutPausedNote :exec
+
 INSERT INTO carillon.cron_job_notes (cron_job_id, paused) VALUES ($1, $2)
 ON CONFLICT (cron_job_id) DO UPDATE SET paused = excluded.paused
 `
@@ -685,6 +755,7 @@ type PutPausedNoteParams struct {
 	Paused    string
 }
 
+// decided already, by hand or by a restored backup: that stands, and the module is not blocked
 func (q *Queries) PutPausedNote(ctx context.Context, arg PutPausedNoteParams) error {
 	_, err := q.db.Exec(ctx, putPausedNote, arg.CronJobID, arg.Paused)
 	return err
@@ -902,8 +973,8 @@ const startCronJobs = `-- name: StartCronJobs :many
 WITH won AS (
     UPDATE carillon.cron_jobs j
     SET state = 'executing', next_execution = a.next_after, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot',
-        run_deployment = j.deployment_id, attempt = 1, started_at = now(), controller = $1::text,
-        deadline_at = now() + make_interval(secs => (j.timeout_ms + $2::int) / 1000.0)
+        run_deployment = j.deployment_id, attempt = 1, started_at = clock_timestamp(), controller = $1::text,
+        deadline_at = clock_timestamp() + make_interval(secs => (j.timeout_ms + $2::int) / 1000.0)
     FROM (
         SELECT unnest($3::bigint[]) AS id, unnest($4::bigint[]) AS version,
                unnest($5::timestamptz[]) AS expected, unnest($6::timestamptz[]) AS slot,
@@ -990,9 +1061,10 @@ func (q *Queries) StartCronJobs(ctx context.Context, arg StartCronJobsParams) ([
 const startManualRun = `-- name: StartManualRun :one
 UPDATE carillon.cron_jobs j
 SET state = 'executing', run_id = $1::uuid, run_slot = now(), run_kind = 'manual',
-    run_deployment = j.deployment_id, attempt = 1, started_at = now(), controller = $2::text,
-    deadline_at = now() + make_interval(secs => (j.timeout_ms + $3::int) / 1000.0)
+    run_deployment = j.deployment_id, attempt = 1, started_at = clock_timestamp(), controller = $2::text,
+    deadline_at = clock_timestamp() + make_interval(secs => (j.timeout_ms + $3::int) / 1000.0)
 WHERE j.ref = $4::text AND j.state = 'idle' AND j.removed_at IS NULL
+  AND EXISTS (SELECT FROM carillon.deployments d WHERE d.id = j.deployment_id AND d.min_replicas > 0)
 RETURNING j.id
 `
 
@@ -1003,7 +1075,8 @@ type StartManualRunParams struct {
 	Ref        string
 }
 
-// Run now: the slot is the database's now, the schedule is untouched, pause does not matter; refused while executing.
+// Run now: the slot is the database's now, the schedule is untouched, pause does not matter; refused while executing,
+// and where the module is scaled to 0.
 func (q *Queries) StartManualRun(ctx context.Context, arg StartManualRunParams) (int64, error) {
 	row := q.db.QueryRow(ctx, startManualRun,
 		arg.RunID,

@@ -33,6 +33,19 @@ func (q *Queries) ActivateDeployment(ctx context.Context, arg ActivateDeployment
 	return err
 }
 
+const clock = `-- name: Clock :one
+SELECT clock_timestamp()::timestamptz AS now
+`
+
+// The time by which a transaction that holds its locks decides. Its own now() is older than what it waited for: a slot
+// claimed meanwhile would come again.
+func (q *Queries) Clock(ctx context.Context) (pgtype.Timestamptz, error) {
+	row := q.db.QueryRow(ctx, clock)
+	var now pgtype.Timestamptz
+	err := row.Scan(&now)
+	return now, err
+}
+
 const forgetDeployments = `-- name: ForgetDeployments :execrows
 DELETE FROM carillon.deployments d
 WHERE d.activated_at IS NULL AND d.created_at < now() - interval '1 day'
@@ -106,19 +119,18 @@ func (q *Queries) GetDeploymentByDigest(ctx context.Context, arg GetDeploymentBy
 }
 
 const getModule = `-- name: GetModule :one
-SELECT m.id, m.deployment_id, now()::timestamptz AS now FROM carillon.modules m WHERE m.name = $1
+SELECT m.id, m.deployment_id FROM carillon.modules m WHERE m.name = $1
 `
 
 type GetModuleRow struct {
 	ID           int64
 	DeploymentID *int64
-	Now          pgtype.Timestamptz
 }
 
 func (q *Queries) GetModule(ctx context.Context, name string) (GetModuleRow, error) {
 	row := q.db.QueryRow(ctx, getModule, name)
 	var i GetModuleRow
-	err := row.Scan(&i.ID, &i.DeploymentID, &i.Now)
+	err := row.Scan(&i.ID, &i.DeploymentID)
 	return i, err
 }
 
@@ -179,39 +191,37 @@ func (q *Queries) ListDeployments(ctx context.Context, arg ListDeploymentsParams
 }
 
 const lockExistingModule = `-- name: LockExistingModule :one
-SELECT m.id, m.deployment_id, now()::timestamptz AS now FROM carillon.modules m WHERE m.name = $1 FOR NO KEY UPDATE
+SELECT m.id, m.deployment_id FROM carillon.modules m WHERE m.name = $1 FOR NO KEY UPDATE
 `
 
 type LockExistingModuleRow struct {
 	ID           int64
 	DeploymentID *int64
-	Now          pgtype.Timestamptz
 }
 
 func (q *Queries) LockExistingModule(ctx context.Context, name string) (LockExistingModuleRow, error) {
 	row := q.db.QueryRow(ctx, lockExistingModule, name)
 	var i LockExistingModuleRow
-	err := row.Scan(&i.ID, &i.DeploymentID, &i.Now)
+	err := row.Scan(&i.ID, &i.DeploymentID)
 	return i, err
 }
 
 const lockModule = `-- name: LockModule :one
 INSERT INTO carillon.modules (name) VALUES ($1::text)
 ON CONFLICT (name) DO UPDATE SET name = excluded.name
-RETURNING id, deployment_id, now()::timestamptz AS now
+RETURNING id, deployment_id
 `
 
 type LockModuleRow struct {
 	ID           int64
 	DeploymentID *int64
-	Now          pgtype.Timestamptz
 }
 
 // First of every transaction that changes a module: one at a time, and modules before cron jobs everywhere.
 func (q *Queries) LockModule(ctx context.Context, name string) (LockModuleRow, error) {
 	row := q.db.QueryRow(ctx, lockModule, name)
 	var i LockModuleRow
-	err := row.Scan(&i.ID, &i.DeploymentID, &i.Now)
+	err := row.Scan(&i.ID, &i.DeploymentID)
 	return i, err
 }
 

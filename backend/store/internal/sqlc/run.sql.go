@@ -58,12 +58,11 @@ func (q *Queries) DropRunPartitions(ctx context.Context, keep int32) (int32, err
 }
 
 const findOverlaps = `-- name: FindOverlaps :many
-SELECT cron_job_id, slot, slot_to, prev_slot, prev_to FROM (
+SELECT cron_job_id, slot, slot_to, prev_to FROM (
     SELECT r.cron_job_id, r.slot, r.slot_to,
-           (lag(r.slot) OVER w)::timestamptz AS prev_slot, (lag(r.slot_to) OVER w)::timestamptz AS prev_to
+           (max(r.slot_to) OVER (PARTITION BY r.cron_job_id ORDER BY r.slot ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))::timestamptz AS prev_to
     FROM carillon.runs r
-    WHERE r.kind = 'slot' AND r.slot >= $1::timestamptz
-    WINDOW w AS (PARTITION BY r.cron_job_id ORDER BY r.slot)
+    WHERE r.kind = 'slot' AND (r.slot >= $1::timestamptz OR (r.run_id IS NULL AND r.slot_to >= $1::timestamptz))
 ) o
 WHERE prev_to >= slot
 LIMIT 100
@@ -73,7 +72,6 @@ type FindOverlapsRow struct {
 	CronJobID int64
 	Slot      pgtype.Timestamptz
 	SlotTo    pgtype.Timestamptz
-	PrevSlot  pgtype.Timestamptz
 	PrevTo    pgtype.Timestamptz
 }
 
@@ -91,7 +89,6 @@ func (q *Queries) FindOverlaps(ctx context.Context, since pgtype.Timestamptz) ([
 			&i.CronJobID,
 			&i.Slot,
 			&i.SlotTo,
-			&i.PrevSlot,
 			&i.PrevTo,
 		); err != nil {
 			return nil, err
@@ -113,15 +110,21 @@ WHERE j.state = 'executing'
   AND ($1::text = '' OR j.ref = $1::text)
   AND ($2::text = '' OR m.name = $2::text)
   AND ($3::text = '' OR j.controller = $3::text)
+  AND j.run_slot >= $4::timestamptz AND j.run_slot < $5::timestamptz
+  AND (j.started_at, j.id) < ($6::timestamptz, $7::bigint)
 ORDER BY j.started_at DESC, j.id DESC
-LIMIT $4::int
+LIMIT $8::int
 `
 
 type ListExecutingParams struct {
-	Ref        string
-	Module     string
-	Controller string
-	Page       int32
+	Ref         string
+	Module      string
+	Controller  string
+	SlotFrom    pgtype.Timestamptz
+	SlotUntil   pgtype.Timestamptz
+	BeforeStart pgtype.Timestamptz
+	BeforeID    int64
+	Page        int32
 }
 
 type ListExecutingRow struct {
@@ -129,11 +132,16 @@ type ListExecutingRow struct {
 	Deployment string
 }
 
+// The runs in flight, latest start first, by keyset.
 func (q *Queries) ListExecuting(ctx context.Context, arg ListExecutingParams) ([]ListExecutingRow, error) {
 	rows, err := q.db.Query(ctx, listExecuting,
 		arg.Ref,
 		arg.Module,
 		arg.Controller,
+		arg.SlotFrom,
+		arg.SlotUntil,
+		arg.BeforeStart,
+		arg.BeforeID,
 		arg.Page,
 	)
 	if err != nil {
@@ -324,37 +332,41 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 }
 
 const listRunsSince = `-- name: ListRunsSince :many
-SELECT r.cron_job_id, r.slot, r.slot_to, r.started_at, r.ended_at, r.deployment_id, r.count, r.attempt, r.run_id, r.verdict, r.kind, r.controller, r.error, j.ref, COALESCE(d.key, '')::text AS deployment, now()::timestamptz AS now
+SELECT r.cron_job_id, r.slot, r.slot_to, r.started_at, r.ended_at, r.deployment_id, r.count, r.attempt, r.run_id, r.verdict, r.kind, r.controller, r.error, j.ref, COALESCE(d.key, '')::text AS deployment
 FROM carillon.runs r
 JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
 JOIN carillon.modules m ON m.id = j.module_id
 LEFT JOIN carillon.deployments d ON d.id = r.deployment_id
-WHERE r.ended_at >= $1::timestamptz
-  AND ($2::text = '' OR j.ref = $2::text)
-  AND ($3::text = '' OR m.name = $3::text)
+WHERE (r.ended_at, r.cron_job_id, r.slot) > ($1::timestamptz, $2::bigint, $3::timestamptz)
+  AND ($4::text = '' OR j.ref = $4::text)
+  AND ($5::text = '' OR m.name = $5::text)
 ORDER BY r.ended_at, r.cron_job_id, r.slot
-LIMIT $4::int
+LIMIT $6::int
 `
 
 type ListRunsSinceParams struct {
-	Since  pgtype.Timestamptz
-	Ref    string
-	Module string
-	Page   int32
+	AfterEnd  pgtype.Timestamptz
+	AfterID   int64
+	AfterSlot pgtype.Timestamptz
+	Ref       string
+	Module    string
+	Page      int32
 }
 
 type ListRunsSinceRow struct {
 	Run        Run
 	Ref        string
 	Deployment string
-	Now        pgtype.Timestamptz
 }
 
-// What a watcher has not seen yet, oldest end first. The caller overlaps its windows a little, since statements that
-// began earlier may commit later.
+// What a watcher may not have seen yet, oldest end first, by keyset: all rows of one statement share ended_at, so a time
+// alone cannot say where a page ended. The caller overlaps its windows, since statements that began earlier may commit
+// later.
 func (q *Queries) ListRunsSince(ctx context.Context, arg ListRunsSinceParams) ([]ListRunsSinceRow, error) {
 	rows, err := q.db.Query(ctx, listRunsSince,
-		arg.Since,
+		arg.AfterEnd,
+		arg.AfterID,
+		arg.AfterSlot,
 		arg.Ref,
 		arg.Module,
 		arg.Page,
@@ -382,7 +394,6 @@ func (q *Queries) ListRunsSince(ctx context.Context, arg ListRunsSinceParams) ([
 			&i.Run.Error,
 			&i.Ref,
 			&i.Deployment,
-			&i.Now,
 		); err != nil {
 			return nil, err
 		}
