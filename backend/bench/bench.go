@@ -43,7 +43,7 @@ type Process interface {
 type Config struct {
 	Only        string        // Lateness or Claims; empty: both
 	Jobs        []int         // numbers of cron jobs to measure the lateness of
-	Seconds     int           // measured, of each case and each leg's sum
+	Seconds     int           // measured of the lateness of each case
 	Controllers int           // processes of the cluster
 	Capacity    int           // calls in flight at each runner; 0: as many as it has verbs
 	Rows        int           // of cron_jobs for the claims

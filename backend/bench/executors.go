@@ -17,24 +17,38 @@ import (
 
 const controllerKey = "ctl-7800-0badcafe" // as long as a real one
 
-// ceiling is the least that any claimer must do: compare and set, and end by run id.
+// ceiling is a hand-written loop that claims by compare-and-set and ends by run id, and nothing else.
 type ceiling struct {
 	conns  [lanes]*pgx.Conn
 	minted [lanes]uint64
+	claim  string
+	named  bool // the claim takes the controller's name
 }
 
 const (
-	ceilingClaim = `UPDATE carillon.cron_jobs j SET state = 'executing', run_id = a.run_id, next_execution = a.next_after
-		FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::uuid[]) AS run_id, unnest($3::timestamptz[]) AS expected,
+	from = `FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::uuid[]) AS run_id, unnest($3::timestamptz[]) AS expected,
 		             unnest($4::timestamptz[]) AS next_after) a
 		WHERE j.id = a.id AND j.state = 'idle' AND j.next_execution = a.expected`
-	ceilingEnd = `UPDATE carillon.cron_jobs j SET state = 'idle'
+	// trueClaim leaves a row that says what runs, since when, until when and where, as the table demands of it.
+	trueClaim = `UPDATE carillon.cron_jobs j SET state = 'executing', run_id = a.run_id, next_execution = a.next_after,
+		run_slot = a.expected, started_at = now(), deadline_at = now() + interval '6 minutes', run_deployment = j.deployment_id,
+		controller = $5 ` + from
+	// bareClaim leaves what stood there of the run before.
+	bareClaim = `UPDATE carillon.cron_jobs j SET state = 'executing', run_id = a.run_id, next_execution = a.next_after ` + from
+	plainEnd  = `UPDATE carillon.cron_jobs j SET state = 'idle'
 		FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::uuid[]) AS run_id) a
 		WHERE j.id = a.id AND j.run_id = a.run_id`
 )
 
 func openCeiling(ctx context.Context, url string) (executor, error) {
-	c := &ceiling{}
+	return openLoop(ctx, url, &ceiling{claim: trueClaim, named: true})
+}
+
+func openBare(ctx context.Context, url string) (executor, error) {
+	return openLoop(ctx, url, &ceiling{claim: bareClaim})
+}
+
+func openLoop(ctx context.Context, url string, c *ceiling) (executor, error) {
 	for i := range c.conns {
 		conn, err := pgx.Connect(ctx, url)
 		if err != nil {
@@ -66,11 +80,15 @@ func (c *ceiling) execute(ctx context.Context, lane int, b *batch) error {
 		expected[i] = b.slot(i)
 		after[i] = expected[i].Add(time.Second)
 	}
-	won, err := c.conns[lane].Exec(ctx, ceilingClaim, b.ids, runs, expected, after)
+	args := []any{b.ids, runs, expected, after}
+	if c.named {
+		args = append(args, controllerKey)
+	}
+	won, err := c.conns[lane].Exec(ctx, c.claim, args...)
 	if err != nil || int(won.RowsAffected()) != n {
 		return notAll("claimed", int(won.RowsAffected()), n, err)
 	}
-	ended, err := c.conns[lane].Exec(ctx, ceilingEnd, b.ids, runs)
+	ended, err := c.conns[lane].Exec(ctx, plainEnd, b.ids, runs)
 	if err != nil || int(ended.RowsAffected()) != n {
 		return notAll("ended", int(ended.RowsAffected()), n, err)
 	}

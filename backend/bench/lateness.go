@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +49,8 @@ type LatenessResult struct {
 	Undecided int            `json:"undecided"`
 	Ledger    Spread         `json:"ledger"` // started_at - slot, both by the database's clock
 	Verb      Spread         `json:"verb"`   // begin of the verb in the runner - slot
+	// Instant is Verb of the instant in the middle, by its p99: what other load of the machine disturbs least.
+	Instant Spread `json:"verb_median_instant"`
 }
 
 // cases are the numbers of cron jobs, each second, and from 10,000 on also all at one instant every few seconds, each with
@@ -163,13 +167,28 @@ func (k *cluster) judge(ctx context.Context, r *LatenessResult, from, to time.Ti
 		}
 	}
 	var late []time.Duration
+	instants := map[time.Time][]time.Duration{}
 	for _, s := range all {
 		if !s.Slot.Before(from) && s.Slot.Before(to) {
 			late = append(late, s.Late)
+			instants[s.Slot] = append(instants[s.Slot], s.Late)
 		}
 	}
-	r.Verb = spreadOf(late)
+	r.Verb, r.Instant = spreadOf(late), middleOf(instants)
 	return nil
+}
+
+// middleOf is the spread of the instant whose p99 is the median.
+func middleOf(instants map[time.Time][]time.Duration) Spread {
+	var all []Spread
+	for _, late := range instants {
+		all = append(all, spreadOf(late))
+	}
+	if len(all) == 0 {
+		return Spread{}
+	}
+	slices.SortFunc(all, func(a, b Spread) int { return cmp.Compare(a.P99, b.P99) })
+	return all[(len(all)-1)/2]
 }
 
 // readLedger takes the verdicts. A slot counts once however it was decided; a range with all slots that it covers in

@@ -66,10 +66,14 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 }
 
 // lockTimeout is how long a statement waits for somebody's row lock. Claims and ends never hold one for longer than a
-// commit, so that more is a foreign transaction, and their neighbours wait with them.
+// commit, so that more is a foreign transaction, and their neighbours wait with them. People's changes queue for their
+// module.
 func lockTimeout(kind string) time.Duration {
-	if kind == "claim" || kind == "end" {
+	switch kind {
+	case "claim", "end":
 		return 200 * time.Millisecond
+	case "api":
+		return 5 * time.Second
 	}
 	return time.Second
 }

@@ -250,7 +250,7 @@ WHERE id = sqlc.arg(id);
 
 -- name: InsertSkippedRange :exec
 INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, error)
-VALUES (sqlc.arg(cron_job_id), sqlc.arg(slot), sqlc.arg(slot_to), sqlc.arg(count), sqlc.arg(verdict), now(), NULLIF(sqlc.arg(error)::text, ''))
+VALUES (sqlc.arg(cron_job_id), sqlc.arg(slot), sqlc.arg(slot_to), sqlc.arg(count), sqlc.arg(verdict), clock_timestamp(), NULLIF(sqlc.arg(error)::text, ''))
 ON CONFLICT (cron_job_id, slot) DO NOTHING; -- decided already, by hand or by a restored backup: that stands, and the module is not blocked
 
 -- name: PutPausedNote :exec

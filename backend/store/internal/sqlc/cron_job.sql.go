@@ -363,7 +363,7 @@ func (q *Queries) InsertCronJob(ctx context.Context, arg InsertCronJobParams) (i
 
 const insertSkippedRange = `-- name: InsertSkippedRange :exec
 INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, error)
-VALUES ($1, $2, $3, $4, $5, now(), NULLIF($6::text, ''))
+VALUES ($1, $2, $3, $4, $5, clock_timestamp(), NULLIF($6::text, ''))
 ON CONFLICT (cron_job_id, slot) DO NOTHING
 `
 
