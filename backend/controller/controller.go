@@ -248,11 +248,12 @@ func (h *house) onFreed(runs []cron.Run) {
 // Until all of them have answered it looks after the rows itself, whatever their shards.
 func (h *house) onChanged(ctx context.Context, module string) {
 	ctx = context.WithoutCancel(ctx)
+	h.lookForRunners()
 	modules := []string{module}
 	if err := h.scheduler.Adopt(ctx, modules); err != nil {
 		h.log.WarnContext(ctx, "changed module not read", "module", module, "error", err)
 	}
-	if err := h.peers.hint(ctx, h.cluster.Ring().Members(), h.key, &carillonv1.HintRequest{Modules: modules}); err != nil {
+	if err := h.peers.hint(ctx, h.cluster.Ring().Members(), h.key, &carillonv1.HintRequest{Modules: modules, Runners: true}); err != nil {
 		h.log.WarnContext(ctx, "hint not heard by all", "module", module, "error", err)
 		return // adopted until the next reset
 	}
@@ -268,12 +269,18 @@ func (h *house) Interrupted() (bool, time.Duration) {
 
 func (h *house) Hint(ctx context.Context, modules []string, runners bool) error {
 	if runners {
-		select {
-		case h.look <- struct{}{}:
-		default:
-		}
+		h.lookForRunners()
 	}
 	return h.scheduler.Hint(ctx, modules)
+}
+
+// lookForRunners has the list of runners read now: a deployment that just became live has runners that not every
+// controller has a stream to.
+func (h *house) lookForRunners() {
+	select {
+	case h.look <- struct{}{}:
+	default:
+	}
 }
 
 func (h *house) RunNow(ctx context.Context, ref string) (cron.Job, error) {

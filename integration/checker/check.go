@@ -249,6 +249,10 @@ func (c *check) final(j *jobHistory) {
 	case !f.Next.IsZero() && f.Enabled && f.Next.Sub(c.h.Read) > 0 && j.soonest(c.h.Read).Before(f.Next):
 		c.add(Wedged, j.ref, f.Next, "the next slot is later than the schedule's %s", clock(j.soonest(c.h.Read)))
 	}
+	if at := j.open(c.h.Read); !f.Executing && !f.Next.IsZero() && at.Sub(f.Next) > c.h.Epsilon && !j.ranUntil(at, c.h.Epsilon) &&
+		!c.faultyBetween(j.ref, f.Next, at) {
+		c.add(Lost, j.ref, f.Next, "undecided %s after it was due", at.Sub(f.Next))
+	}
 	if f.RunID != "" && f.Executing && c.runs[f.RunID] != nil {
 		c.add(Zombie, j.ref, f.Slot, "run %s ended and is current still", f.RunID)
 	}
@@ -257,6 +261,21 @@ func (c *check) final(j *jobHistory) {
 			c.add(Ambiguous, j.ref, r.Slot, "%s, but the row's first undecided slot is %s", r.Verdict, clock(f.Next))
 		}
 	}
+}
+
+// open is until when the clock could start the job: now, or when a pause was asked for that goes on.
+func (j *jobHistory) open(read time.Time) time.Time {
+	for _, p := range j.job.Pauses {
+		if p.ResumeAsked.IsZero() && p.Asked.Before(read) {
+			return p.Asked
+		}
+	}
+	return read
+}
+
+// ranUntil says whether a run was current at t or shortly before.
+func (j *jobHistory) ranUntil(t time.Time, slack time.Duration) bool {
+	return slices.ContainsFunc(j.runs, func(r Row) bool { return r.StartedAt.Before(t) && r.EndedAt.Add(slack).After(t) })
 }
 
 // soonest is the first sure slot after t within two days.
@@ -272,7 +291,7 @@ func (j *jobHistory) soonest(t time.Time) time.Time {
 // faulty says whether a fault that concerns the ref excuses what happened at t.
 func (c *check) faulty(ref string, t time.Time) bool {
 	for _, f := range c.h.Faults {
-		if f.covers(t, f.Recovery) && f.concerns(ref) {
+		if f.covers(t, f.Recovery) && f.Concerns(ref) {
 			return true
 		}
 	}
@@ -292,7 +311,8 @@ func (f Fault) covers(t time.Time, after time.Duration) bool {
 	return !t.Before(f.From) && !t.After(f.To.Add(after))
 }
 
-func (f Fault) concerns(ref string) bool {
+// Concerns says whether a fault touches a ref at all.
+func (f Fault) Concerns(ref string) bool {
 	return f.Module == "" || strings.HasPrefix(ref, f.Module+".")
 }
 

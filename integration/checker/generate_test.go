@@ -91,7 +91,7 @@ func (t truth) count(from, to time.Time) (n int) {
 
 func (w *world) cast(ref string) truth {
 	periods := []int64{1, 1, 2, 3, 5, 7}
-	pick := func() func(time.Time) bool { return Every(periods[w.rng.IntN(len(periods))]) }
+	pick := func() func(time.Time) bool { p := periods[w.rng.IntN(len(periods))]; return Every(p, w.rng.Int64N(p)) }
 	t := truth{job: Job{Ref: ref, Timeout: 4 * time.Second, Eras: []Era{{Asked: w.start, Acked: w.start.Add(w.ms(1, 300)), Match: pick()}}}}
 	if w.rng.IntN(3) == 0 {
 		t.change = w.at(0.5)

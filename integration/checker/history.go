@@ -144,7 +144,7 @@ type Sample struct {
 	Text string
 }
 
-// Every is a schedule of every so many seconds of the Unix time.
-func Every(seconds int64) func(time.Time) bool {
-	return func(t time.Time) bool { return t.Unix()%seconds == 0 }
+// Every is a schedule of every so many seconds of the Unix time, from phase on.
+func Every(seconds, phase int64) func(time.Time) bool {
+	return func(t time.Time) bool { return t.Unix()%seconds == phase }
 }

@@ -295,6 +295,22 @@ var mutations = []mutation{
 		}
 		return true
 	}},
+	{"slots left undecided", []Kind{Lost}, func(rng *rand.Rand, h *History) bool {
+		if len(h.Faults) > 0 {
+			return false
+		}
+		f := &h.Final[rng.IntN(len(h.Final))]
+		i := pick(rng, h, func(r Row) bool {
+			since := h.Read.Sub(r.Slot)
+			return r.Ref == f.Ref && r.RunID != "" && since > 7*time.Second && since < 14*time.Second
+		})
+		if i < 0 {
+			return false
+		}
+		f.Executing, f.RunID, f.Next = false, "", h.Rows[i].Slot
+		h.Rows = slices.DeleteFunc(h.Rows, func(r Row) bool { return r.Ref == f.Ref && !r.SlotTo.Before(f.Next) })
+		return true
+	}},
 	{"executing under a dead controller", []Kind{Wedged}, func(rng *rand.Rand, h *History) bool {
 		for i := range h.Final {
 			if h.Final[i].Executing {

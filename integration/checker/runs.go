@@ -51,7 +51,7 @@ func (c *check) punctual(j *jobHistory, r *Row, before *Row) {
 // faultyBetween says whether a fault lies in the way from ready to start.
 func (c *check) faultyBetween(ref string, ready, start time.Time) bool {
 	for _, f := range c.h.Faults {
-		if f.concerns(ref) && !f.From.After(start) && !f.To.Add(f.Recovery).Before(ready) &&
+		if f.Concerns(ref) && !f.From.After(start) && !f.To.Add(f.Recovery).Before(ready) &&
 			!start.After(f.To.Add(f.Recovery+c.h.Epsilon)) {
 			return true
 		}
@@ -180,11 +180,13 @@ func (j *jobHistory) removedAt(slot time.Time) bool {
 }
 
 // running says whether another run of the job was current at the slot. Its claim may have been computed just before the
-// slot and done just after it.
+// slot and done just after it; how long after, where the machine or the database was not itself, cannot be said.
 func (c *check) running(j *jobHistory, slot time.Time) bool {
+	faulty := c.faulty(j.ref, slot)
 	for i := range j.runs {
 		r := &j.runs[i]
-		if !slot.Before(r.StartedAt.Add(-c.h.Epsilon/2)) && !slot.After(r.EndedAt) && !r.Slot.Equal(slot) {
+		begun := !slot.Before(r.StartedAt.Add(-c.h.Epsilon/2)) || faulty && slot.After(r.Slot)
+		if begun && !slot.After(r.EndedAt) && !r.Slot.Equal(slot) {
 			return true
 		}
 	}
