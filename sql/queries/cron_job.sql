@@ -1,7 +1,8 @@
 -- name: StartCronJobs :many
 -- Claims slots (seed 003): a compare-and-set per row on version, enabled, state, the first undecided slot, and the
--- database's clock. Rows are visited in id order, so that two claimers with overlapping batches do not deadlock; it is
--- the nested loop over the sorted list that gives the order, so 40P01 is still retried by the caller. Skipped slots
+-- database's clock. Rows are visited in id order, so that two claimers with overlapping batches do not deadlock: the
+-- nested loop over the sorted list gives the order. On a small table the planner would rather scan it, in heap order, so
+-- the sessions that claim and end have scans switched off, and 40P01 is still retried. Skipped slots
 -- before the one that runs enter the ledger in the same statement. Rows not returned were not won: read them with
 -- GetCronJobs afterwards, never here (this statement's snapshot is older than the winner's commit).
 -- A plain UPDATE .. FROM beats a locking CTE by 10-20 % and every update is HOT: see integration/bench/README.md.
