@@ -6,6 +6,8 @@ TYPE controller_state ENUM (live, draining, superseded, gone)
 
 TYPE job_state ENUM (idle, executing)
 
+TYPE job_status ENUM (ready, running, blocked, succeeded, failed, cancelled)
+
 TYPE overlap ENUM (skip)
 
 TYPE run_kind ENUM (slot, manual)
@@ -67,11 +69,129 @@ TABLE deployments
     activated_at timestamp with time zone
     superseded_at timestamp with time zone
 
+TABLE job_history PARTITION BY RANGE (ended_at)
+    id bigint NOT NULL
+    ended_at timestamp with time zone NOT NULL
+    created_at timestamp with time zone NOT NULL
+    due_at timestamp with time zone NOT NULL
+    started_at timestamp with time zone
+    expires_at timestamp with time zone
+    slot timestamp with time zone
+    parent_id bigint
+    cron_job_id bigint
+    run_deployment bigint
+    queue_id integer NOT NULL
+    salt integer NOT NULL
+    attempt integer NOT NULL
+    max_attempts integer NOT NULL
+    backoff_ms integer NOT NULL
+    backoff_max_ms integer NOT NULL
+    timeout_ms integer NOT NULL
+    priority smallint NOT NULL
+    state job_status NOT NULL
+    run_id uuid
+    controller text
+    progress text
+    tags text[]
+    payload bytea NOT NULL
+    output bytea
+    errors jsonb
+    redriven boolean NOT NULL DEFAULT false
+
+TABLE job_history_default
+    id bigint NOT NULL
+    ended_at timestamp with time zone NOT NULL
+    created_at timestamp with time zone NOT NULL
+    due_at timestamp with time zone NOT NULL
+    started_at timestamp with time zone
+    expires_at timestamp with time zone
+    slot timestamp with time zone
+    parent_id bigint
+    cron_job_id bigint
+    run_deployment bigint
+    queue_id integer NOT NULL
+    salt integer NOT NULL
+    attempt integer NOT NULL
+    max_attempts integer NOT NULL
+    backoff_ms integer NOT NULL
+    backoff_max_ms integer NOT NULL
+    timeout_ms integer NOT NULL
+    priority smallint NOT NULL
+    state job_status NOT NULL
+    run_id uuid
+    controller text
+    progress text
+    tags text[]
+    payload bytea NOT NULL
+    output bytea
+    errors jsonb
+    redriven boolean NOT NULL DEFAULT false
+
+TABLE job_keys WITH (fillfactor=80)
+    kind text NOT NULL
+    tenant text NOT NULL
+    key text NOT NULL
+    job_id bigint NOT NULL
+    salt integer NOT NULL
+    hash bytea NOT NULL
+    expires_at timestamp with time zone
+
+TABLE jobs WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    id bigint NOT NULL DEFAULT nextval('job_ids'::regclass)
+    due_at timestamp with time zone NOT NULL
+    created_at timestamp with time zone NOT NULL DEFAULT now()
+    started_at timestamp with time zone
+    deadline_at timestamp with time zone
+    expires_at timestamp with time zone
+    slot timestamp with time zone
+    parent_id bigint
+    cron_job_id bigint
+    run_deployment bigint
+    queue_id integer NOT NULL
+    shard integer NOT NULL
+    salt integer NOT NULL
+    attempt integer NOT NULL DEFAULT 0
+    max_attempts integer NOT NULL
+    backoff_ms integer NOT NULL
+    backoff_max_ms integer NOT NULL
+    timeout_ms integer NOT NULL
+    children integer NOT NULL DEFAULT 0
+    priority smallint NOT NULL
+    state job_status NOT NULL DEFAULT 'ready'::job_status
+    limited boolean NOT NULL DEFAULT false
+    cancelled boolean NOT NULL DEFAULT false
+    run_id uuid
+    controller text
+    unique_key text
+    progress text
+    tags text[]
+    payload bytea NOT NULL
+    errors jsonb
+
+TABLE limits WITH (fillfactor=50)
+    ref text NOT NULL
+    max_running integer NOT NULL
+    running integer NOT NULL DEFAULT 0
+
 TABLE modules
     id bigint NOT NULL IDENTITY
     name text NOT NULL
     deployment_id bigint
     created_at timestamp with time zone NOT NULL DEFAULT now()
+
+TABLE pauses
+    tenant text NOT NULL
+    ref text NOT NULL
+    paused_at timestamp with time zone NOT NULL DEFAULT now()
+    reason text NOT NULL DEFAULT ''::text
+
+TABLE queues WITH (fillfactor=50)
+    id integer NOT NULL IDENTITY
+    lane smallint NOT NULL
+    tenant text NOT NULL
+    ref text NOT NULL
+    limited boolean NOT NULL DEFAULT false
+    paused_at timestamp with time zone
 
 TABLE runners WITH (fillfactor=50)
     key text NOT NULL
@@ -120,6 +240,24 @@ INDEX CREATE INDEX cron_jobs_module ON carillon.cron_jobs USING btree (module_id
 
 INDEX CREATE INDEX cron_jobs_shard ON carillon.cron_jobs USING btree (shard, id)
 
+INDEX CREATE INDEX job_history_dead ON ONLY carillon.job_history USING btree (ended_at, id) WHERE ((state = 'failed'::job_status) AND (NOT redriven))
+
+INDEX CREATE INDEX job_history_default_ended_at_id_idx ON carillon.job_history_default USING btree (ended_at, id)
+
+INDEX CREATE INDEX job_history_default_ended_at_id_idx1 ON carillon.job_history_default USING btree (ended_at, id) WHERE ((state = 'failed'::job_status) AND (NOT redriven))
+
+INDEX CREATE INDEX job_history_default_id_idx ON carillon.job_history_default USING btree (id)
+
+INDEX CREATE INDEX job_history_ended ON ONLY carillon.job_history USING btree (ended_at, id)
+
+INDEX CREATE INDEX job_history_id ON ONLY carillon.job_history USING btree (id)
+
+INDEX CREATE INDEX job_keys_expiry ON carillon.job_keys USING btree (expires_at) WHERE (expires_at IS NOT NULL)
+
+INDEX CREATE INDEX jobs_parent ON carillon.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL)
+
+INDEX CREATE INDEX jobs_window ON carillon.jobs USING btree (queue_id, due_at, id)
+
 INDEX CREATE INDEX runners_deployment ON carillon.runners USING btree (deployment_id)
 
 INDEX CREATE INDEX runs_default_ended_at_cron_job_id_slot_idx ON carillon.runs_default USING btree (ended_at, cron_job_id, slot)
@@ -144,9 +282,21 @@ INDEX CREATE UNIQUE INDEX deployments_module_id_digest_key ON carillon.deploymen
 
 INDEX CREATE UNIQUE INDEX deployments_pkey ON carillon.deployments USING btree (id)
 
+INDEX CREATE UNIQUE INDEX job_keys_pkey ON carillon.job_keys USING btree (tenant, kind, key)
+
+INDEX CREATE UNIQUE INDEX jobs_pkey ON carillon.jobs USING btree (id)
+
+INDEX CREATE UNIQUE INDEX limits_pkey ON carillon.limits USING btree (ref)
+
 INDEX CREATE UNIQUE INDEX modules_name_key ON carillon.modules USING btree (name)
 
 INDEX CREATE UNIQUE INDEX modules_pkey ON carillon.modules USING btree (id)
+
+INDEX CREATE UNIQUE INDEX pauses_pkey ON carillon.pauses USING btree (tenant, ref)
+
+INDEX CREATE UNIQUE INDEX queues_pkey ON carillon.queues USING btree (id)
+
+INDEX CREATE UNIQUE INDEX queues_tenant_ref_lane_key ON carillon.queues USING btree (tenant, ref, lane)
 
 INDEX CREATE UNIQUE INDEX runners_pkey ON carillon.runners USING btree (key)
 
@@ -176,7 +326,35 @@ CONSTRAINT deployments.deployments_min_replicas_check CHECK ((min_replicas >= 0)
 
 CONSTRAINT deployments.deployments_module_id_fkey FOREIGN KEY (module_id) REFERENCES modules(id) ON DELETE CASCADE
 
+CONSTRAINT job_history.job_history_state_check CHECK ((state = ANY (ARRAY['succeeded'::job_status, 'failed'::job_status, 'cancelled'::job_status])))
+
+CONSTRAINT job_history_default.job_history_state_check CHECK ((state = ANY (ARRAY['succeeded'::job_status, 'failed'::job_status, 'cancelled'::job_status])))
+
+CONSTRAINT job_keys.job_keys_kind_check CHECK ((kind = ANY (ARRAY['unique'::text, 'idempotency'::text])))
+
+CONSTRAINT jobs.jobs_backoff_max_ms_check CHECK ((backoff_max_ms > 0))
+
+CONSTRAINT jobs.jobs_backoff_ms_check CHECK ((backoff_ms > 0))
+
+CONSTRAINT jobs.jobs_children_check CHECK ((children >= 0))
+
+CONSTRAINT jobs.jobs_max_attempts_check CHECK (((max_attempts >= 1) AND (max_attempts <= 1000)))
+
+CONSTRAINT jobs.jobs_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES queues(id)
+
+CONSTRAINT jobs.jobs_state_check CHECK ((state = ANY (ARRAY['ready'::job_status, 'running'::job_status, 'blocked'::job_status])))
+
+CONSTRAINT jobs.jobs_timeout_ms_check CHECK ((timeout_ms > 0))
+
+CONSTRAINT jobs.running_names_its_run CHECK (((state <> 'running'::job_status) OR ((run_id IS NOT NULL) AND (started_at IS NOT NULL) AND (deadline_at IS NOT NULL) AND (controller IS NOT NULL))))
+
+CONSTRAINT limits.limits_max_running_check CHECK ((max_running > 0))
+
+CONSTRAINT limits.limits_running_check CHECK ((running >= 0))
+
 CONSTRAINT modules.modules_deployment_id_fkey FOREIGN KEY (deployment_id) REFERENCES deployments(id)
+
+CONSTRAINT queues.queues_lane_check CHECK (((lane >= 0) AND (lane <= 4)))
 
 CONSTRAINT runners.runners_capacity_check CHECK ((capacity > 0))
 
@@ -198,6 +376,12 @@ CONSTRAINT settings.settings_id_check CHECK (id)
 
 CONSTRAINT settings.settings_shard_count_check CHECK ((shard_count > 0))
 
+FUNCTION add_error(list jsonb, error jsonb) RETURNS jsonb
+
+FUNCTION create_job_partitions(ahead integer) RETURNS integer SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
+
 FUNCTION create_run_partitions(ahead integer) RETURNS integer SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
+
+FUNCTION drop_job_partitions(keep integer) RETURNS integer SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
 
 FUNCTION drop_run_partitions(keep integer) RETURNS integer SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp

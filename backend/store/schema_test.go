@@ -35,7 +35,7 @@ func TestGoldenSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const tables = `c.relnamespace = 'carillon'::regnamespace AND c.relname !~ '^(runs_[0-9]{8}|schema_versions)'`
+	const tables = `c.relnamespace = 'carillon'::regnamespace AND c.relname !~ '^((runs|job_history)_[0-9]{8}|schema_versions)'`
 	section(`SELECT E'\nTYPE ' || t.typname || ' ENUM (' || string_agg(e.enumlabel, ', ' ORDER BY e.enumsortorder) || ')'
 		FROM pg_type t JOIN pg_enum e ON e.enumtypid = t.oid WHERE t.typnamespace = 'carillon'::regnamespace GROUP BY t.typname ORDER BY t.typname`)
 	section(`SELECT E'\nTABLE ' || c.relname || COALESCE(' WITH (' || array_to_string(c.reloptions, ', ') || ')', '') || COALESCE(' PARTITION BY ' || pg_get_partkeydef(c.oid), '') || E'\n    ' ||

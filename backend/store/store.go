@@ -25,13 +25,16 @@ type Config struct {
 	Application string // application_name, shown in pg_stat_activity
 	// Connections of each kind. A beat never queues behind an end, an end never behind a claim.
 	ClaimConns, EndConns, APIConns int
-	TimeZone                       string // session zone; UTC unless a test says otherwise
-	Logger                         *slog.Logger
+	// The same for jobs: enqueues, windows and claims, ends.
+	EnqueueConns, JobClaimConns, JobEndConns int
+	TimeZone                                 string // session zone; UTC unless a test says otherwise
+	Logger                                   *slog.Logger
 }
 
 // Store is safe for concurrent use.
 type Store struct {
 	beat, claim, end, api *pgxpool.Pool
+	jobs                  jobPools
 	log                   *slog.Logger
 }
 
@@ -43,18 +46,21 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		s.log = slog.Default()
 	}
 	var err error
-	open := func(kind string, conns int, statement time.Duration) *pgxpool.Pool {
+	open := func(kind string, conns int, statement time.Duration, more ...string) *pgxpool.Pool {
 		if err != nil {
 			return nil
 		}
 		var p *pgxpool.Pool
-		p, err = openPool(ctx, c, kind, conns, statement)
+		p, err = openPool(ctx, c, kind, conns, statement, more...)
 		return p
 	}
 	s.beat = open("beat", 1, time.Second)
 	s.claim = open("claim", max(c.ClaimConns, 2), 5*time.Second)
 	s.end = open("end", max(c.EndConns, 2), 5*time.Second)
 	s.api = open("api", max(c.APIConns, 4), 15*time.Second)
+	s.jobs.enqueue = open("enqueue", max(c.EnqueueConns, 2), 5*time.Second, jobPlans...)
+	s.jobs.claim = open("job claim", max(c.JobClaimConns, 3), 5*time.Second, jobPlans...)
+	s.jobs.end = open("job end", max(c.JobEndConns, 2), 5*time.Second, jobPlans...)
 	if err == nil {
 		err = s.check(ctx)
 	}
@@ -78,7 +84,7 @@ func lockTimeout(kind string) time.Duration {
 	return time.Second
 }
 
-func openPool(ctx context.Context, c Config, kind string, conns int, statement time.Duration) (*pgxpool.Pool, error) {
+func openPool(ctx context.Context, c Config, kind string, conns int, statement time.Duration, more ...string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("read the database URL: %w", err)
@@ -104,6 +110,9 @@ func openPool(ctx context.Context, c Config, kind string, conns int, statement t
 		"tcp_keepalives_count":                "3",
 	} {
 		cfg.ConnConfig.RuntimeParams[k] = v
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		cfg.ConnConfig.RuntimeParams[more[i]] = more[i+1]
 	}
 	if kind == "claim" || kind == "end" {
 		// Claims, ends and the sweep lock rows in id order or they deadlock, and only a plan that reaches them by the
@@ -142,7 +151,7 @@ func (s *Store) check(ctx context.Context) error {
 
 // Close ends all connections.
 func (s *Store) Close() {
-	for _, p := range []*pgxpool.Pool{s.beat, s.claim, s.end, s.api} {
+	for _, p := range []*pgxpool.Pool{s.beat, s.claim, s.end, s.api, s.jobs.enqueue, s.jobs.claim, s.jobs.end} {
 		if p != nil {
 			p.Close()
 		}
@@ -167,5 +176,9 @@ func (s *Store) q(p *pgxpool.Pool) *sqlc.Queries { return sqlc.New(p) }
 
 // tx runs work in one transaction on the API connections. Its error is wrapped by the caller.
 func (s *Store) tx(ctx context.Context, work func(*sqlc.Queries) error) error {
-	return pgx.BeginFunc(ctx, s.api, func(tx pgx.Tx) error { return work(sqlc.New(tx)) })
+	return inTx(ctx, s.api, work)
+}
+
+func inTx(ctx context.Context, p *pgxpool.Pool, work func(*sqlc.Queries) error) error {
+	return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error { return work(sqlc.New(tx)) })
 }

@@ -141,6 +141,52 @@ func (ns NullCarillonJobState) Value() (driver.Value, error) {
 	return string(ns.CarillonJobState), nil
 }
 
+type CarillonJobStatus string
+
+const (
+	CarillonJobStatusReady     CarillonJobStatus = "ready"
+	CarillonJobStatusRunning   CarillonJobStatus = "running"
+	CarillonJobStatusBlocked   CarillonJobStatus = "blocked"
+	CarillonJobStatusSucceeded CarillonJobStatus = "succeeded"
+	CarillonJobStatusFailed    CarillonJobStatus = "failed"
+	CarillonJobStatusCancelled CarillonJobStatus = "cancelled"
+)
+
+func (e *CarillonJobStatus) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = CarillonJobStatus(s)
+	case string:
+		*e = CarillonJobStatus(s)
+	default:
+		return fmt.Errorf("unsupported scan type for CarillonJobStatus: %T", src)
+	}
+	return nil
+}
+
+type NullCarillonJobStatus struct {
+	CarillonJobStatus CarillonJobStatus
+	Valid             bool // Valid is true if CarillonJobStatus is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullCarillonJobStatus) Scan(value interface{}) error {
+	if value == nil {
+		ns.CarillonJobStatus, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.CarillonJobStatus.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullCarillonJobStatus) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.CarillonJobStatus), nil
+}
+
 type CarillonOverlap string
 
 const (
@@ -271,6 +317,13 @@ func (ns NullCarillonVerdict) Value() (driver.Value, error) {
 		return nil, nil
 	}
 	return string(ns.CarillonVerdict), nil
+}
+
+type CarillonPause struct {
+	Tenant   string
+	Ref      string
+	PausedAt pgtype.Timestamptz
+	Reason   string
 }
 
 type Controller struct {

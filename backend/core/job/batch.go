@@ -1,0 +1,133 @@
+package job
+
+import (
+	"time"
+
+	"carillon/backend/core/cron"
+)
+
+// What engine and store hand each other, in batches.
+
+// Queue is what an owner keeps a window of: the jobs of one tenant, ref and lane.
+type Queue struct {
+	ID      int32
+	Tenant  string
+	Ref     string
+	Lane    int
+	Paused  bool
+	Limit   int // running jobs of the ref in the whole cluster; 0: no limit
+	Running int // of the ref, where there is a limit; 0 otherwise
+}
+
+// Pause holds back what it covers, queues that come later included; an empty tenant or ref covers all.
+type Pause struct {
+	Tenant, Ref, Reason string
+	At                  time.Time
+}
+
+// Enqueue is a job on its way into the database.
+type Enqueue struct {
+	New
+	Queue      int32
+	Run        cron.RunID // start it at once, in the caller's name; zero: it becomes ready
+	Deployment int64      // of the run
+}
+
+// Enqueued answers one Enqueue, in the order of the batch.
+type Enqueued struct {
+	ID
+	Due      time.Time // zero for an existing job
+	Created  time.Time // zero for an existing job
+	Started  time.Time // zero: it is ready, also where a run was given but the queue is paused or limited
+	Existing bool      // a key was held: the id is that of the job that came before, live or ended
+	Conflict bool      // the idempotency key belongs to another request; Err says so
+	Err      error     // of this job alone; its neighbours are in
+}
+
+// Cut is where an owner goes on reading a queue; the zero Due begins at its head.
+type Cut struct {
+	Queue int32
+	Due   time.Time
+	ID    int64
+}
+
+// Waiting is a ready job in a window.
+type Waiting struct {
+	ID       int64
+	Queue    int32
+	Shard    int32
+	Priority int
+	Due      time.Time
+	Expires  time.Time // past it, ExpireJobs ends the job and no claim wins it
+}
+
+// Claim is a ready job that a controller wants to run.
+type Claim struct {
+	ID         int64
+	Run        cron.RunID
+	Deployment int64
+}
+
+// End is a run that is over: how it ended, and what that makes of the job.
+type End struct {
+	ID      int64
+	Run     cron.RunID // the fence
+	Outcome Outcome
+	Step    Step
+}
+
+// Ended answers one End.
+type Ended struct {
+	ID  int64
+	Run cron.RunID
+	// Accepted: the change is in the database (now, or by an earlier try). Otherwise the run was not current any more:
+	// late, refused.
+	Accepted bool
+	Repeated bool // it was there already; the fields below but State are unknown
+	// State may differ from the step's: a cancelled job does not become ready or dead, but cancelled.
+	State  State
+	Due    time.Time // of the next attempt
+	Queue  int32
+	Parent int64
+}
+
+// Lost is a running job that its controller may have lost.
+type Lost struct {
+	Claimed
+	Controller string
+	TimedOut   bool // past its hard timeout; otherwise the controller fell silent
+}
+
+// Cancelling is what a cancel did: Cancelled at once, or Running with the cancel noted for the controller.
+type Cancelling struct {
+	State      State
+	Run        cron.RunID
+	Controller string
+	Queue      int32
+}
+
+// Filter narrows a list of jobs; zero values narrow nothing.
+type Filter struct {
+	Tenant, Ref, Module, Tag string
+	States                   []State
+	Dead                     bool      // history: failed and not re-driven
+	From, To                 time.Time // created (live) or ended (history) in [From, To)
+}
+
+// Cursor is the last job of the page before; the zero cursor starts with the latest.
+type Cursor struct {
+	Ended time.Time // history only
+	ID    int64
+}
+
+// Fault is what an end adds to the job's list of errors; ok is false where it adds nothing: a success, and a run that
+// does not count.
+func (e End) Fault() (verdict cron.Verdict, text string, ok bool) {
+	if e.Outcome.Verdict == cron.Succeeded || !e.Step.Counted {
+		return "", "", false
+	}
+	if e.Outcome.Verdict == "" {
+		return cron.Failed, e.Outcome.Text, true
+	}
+	return e.Outcome.Verdict, e.Outcome.Text, true
+}

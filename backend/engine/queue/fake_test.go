@@ -1,0 +1,414 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"carillon/backend/core/cron"
+	"carillon/backend/core/job"
+)
+
+// database is the tables of the queue in memory, on a clock of its own.
+type database struct {
+	mu         sync.Mutex
+	offset     time.Duration
+	queues     []job.Queue
+	limits     map[string]int
+	taken      map[string]int // places of limits
+	most       map[string]int // the most that ever were running, by ref
+	jobs       map[int64]*row
+	history    []ended
+	last       int64
+	silent     map[string]bool // controllers whose lease is over
+	statements map[string]int
+}
+
+type row struct {
+	job.Claimed
+	Priority   int
+	state      job.State
+	controller string
+	deadline   time.Time
+	cancelled  bool
+}
+
+type ended struct {
+	job.Claimed
+	state job.State
+	at    time.Time
+	text  string
+}
+
+func newDatabase() *database {
+	return &database{jobs: map[int64]*row{}, statements: map[string]int{}, limits: map[string]int{}, taken: map[string]int{},
+		most: map[string]int{}, silent: map[string]bool{}}
+}
+
+func (d *database) now() time.Time { return time.Now().Add(d.offset).UTC().Truncate(time.Microsecond) }
+
+// store is one controller's connection; every statement takes a millisecond, and fault may break it before or after
+// it is done.
+type store struct {
+	*database
+	controller string
+	fault      func(statement string, done bool) error
+}
+
+type lostAnswer struct{}
+
+func (lostAnswer) Error() string { return "connection lost" }
+func (lostAnswer) Unknown() bool { return true }
+
+var errAway = errors.New("the database is away")
+
+const trip = time.Millisecond
+
+func (s *store) do(name string, f func(now time.Time)) error {
+	time.Sleep(trip / 2)
+	s.mu.Lock()
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil {
+		if err := fault(name, false); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.statements[name]++
+	f(s.now())
+	s.mu.Unlock()
+	time.Sleep(trip / 2)
+	if fault != nil {
+		return fault(name, true)
+	}
+	return nil
+}
+
+// breaks sets the fault.
+func (s *store) breaks(fault func(statement string, done bool) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+func (s *store) queueOf(id int32) *job.Queue { return &s.queues[id-1] }
+
+func (s *store) PutQueues(_ context.Context, queues []job.Queue) (out []job.Queue, err error) {
+	err = s.do("put", func(time.Time) {
+		for _, q := range queues {
+			i := slices.IndexFunc(s.queues, func(o job.Queue) bool { return o.Tenant == q.Tenant && o.Ref == q.Ref && o.Lane == q.Lane })
+			if i < 0 {
+				i = len(s.queues)
+				s.queues = append(s.queues, job.Queue{ID: int32(i + 1), Tenant: q.Tenant, Ref: q.Ref, Lane: q.Lane})
+			}
+			s.queues[i].Limit = s.limits[q.Ref]
+			out = append(out, s.queues[i])
+		}
+	})
+	return out, err
+}
+
+func (s *store) ListQueues(context.Context) (out []job.Queue, err error) {
+	err = s.do("list", func(time.Time) { out = slices.Clone(s.queues) })
+	return out, err
+}
+
+func (s *store) begin(r *row, run cron.RunID, now time.Time) {
+	r.state, r.Run, r.Started, r.controller, r.deadline = job.Running, run, now, s.controller, now.Add(r.Timeout+time.Minute)
+	r.Attempt++
+	if r.Limited = s.limits[r.Ref] > 0; r.Limited {
+		s.taken[r.Ref]++
+		s.most[r.Ref] = max(s.most[r.Ref], s.taken[r.Ref])
+	}
+}
+
+func (s *store) free(r *row) {
+	if r.Limited {
+		s.taken[r.Ref]--
+		r.Limited = false
+	}
+}
+
+func (s *store) EnqueueJobs(_ context.Context, batch []job.Enqueue) (out []job.Enqueued, err error) {
+	err = s.do("enqueue", func(now time.Time) {
+		for _, e := range batch {
+			if string(e.Payload) == `"refuse"` {
+				out = append(out, job.Enqueued{Err: cron.ErrInvalid})
+				continue
+			}
+			s.last++
+			r := &row{Claimed: job.Claimed{
+				ID: job.ID{N: s.last, Salt: 7}, Ref: e.Ref, Tenant: e.Tenant, Queue: e.Queue, Retry: e.Retry, Timeout: e.Timeout, Due: now.Add(e.Delay),
+				Created: now, Expires: e.Expires, Payload: e.Payload,
+			}, Priority: e.Priority, state: job.Ready}
+			s.jobs[s.last] = r
+			a := job.Enqueued{ID: r.ID, Due: r.Due, Created: now}
+			if !e.Run.IsZero() && !s.queueOf(e.Queue).Paused && s.limits[e.Ref] == 0 {
+				s.begin(r, e.Run, now)
+				a.Started = now
+			}
+			out = append(out, a)
+		}
+	})
+	if err != nil {
+		out = nil
+	}
+	return out, err
+}
+
+func (s *store) ClaimJobs(_ context.Context, claims []job.Claim, limitRef string) (won []job.Claimed, over []job.Claim, err error) {
+	err = s.do("claim", func(now time.Time) {
+		for _, c := range claims {
+			r := s.jobs[c.ID]
+			limit := 0
+			if r != nil {
+				limit = s.limits[r.Ref]
+			}
+			switch {
+			case limitRef != "" && s.taken[limitRef] >= s.limits[limitRef]:
+				over = append(over, c)
+				continue
+			case r == nil || r.state != job.Ready || r.Due.After(now) || s.queueOf(r.Queue).Paused || (limit > 0) != (limitRef != ""),
+				!r.Expires.IsZero() && !r.Expires.After(now):
+				continue
+			}
+			s.begin(r, c.Run, now)
+			won = append(won, r.Claimed)
+		}
+	})
+	if err != nil {
+		won, over = nil, nil
+	}
+	return won, over, err
+}
+
+func (s *store) end(ends []job.End, name string, f func(r *row, e job.End, a *job.Ended, now time.Time)) (out []job.Ended, err error) {
+	err = s.do(name, func(now time.Time) {
+		for _, e := range ends {
+			a := job.Ended{ID: e.ID, Run: e.Run}
+			r := s.jobs[e.ID]
+			if r == nil || r.Run != e.Run || r.state != job.Running {
+				a.Repeated = slices.ContainsFunc(s.history, func(h ended) bool { return h.Run == e.Run })
+				a.Accepted = a.Repeated
+				out = append(out, a)
+				continue
+			}
+			s.free(r)
+			a.Accepted, a.Queue = true, r.Queue
+			f(r, e, &a, now)
+			out = append(out, a)
+		}
+	})
+	if err != nil {
+		out = nil
+	}
+	return out, err
+}
+
+func (d *database) finish(r *row, e job.End, a *job.Ended, now time.Time) {
+	a.State = e.Step.State
+	if r.cancelled && a.State != job.Succeeded {
+		a.State = job.Cancelled
+	}
+	delete(d.jobs, r.N)
+	d.history = append(d.history, ended{Claimed: r.Claimed, state: a.State, at: now, text: e.Outcome.Text})
+}
+
+func (s *store) FinishJobs(_ context.Context, ends []job.End) ([]job.Ended, error) {
+	return s.end(ends, "finish", s.finish)
+}
+
+func (s *store) RetryJobs(_ context.Context, ends []job.End) ([]job.Ended, error) {
+	return s.end(ends, "retry", func(r *row, e job.End, a *job.Ended, now time.Time) {
+		if r.cancelled {
+			s.finish(r, e, a, now)
+			return
+		}
+		r.state, r.Run, r.controller, r.Due = job.Ready, cron.RunID{}, "", now.Add(e.Step.Delay)
+		if !e.Step.Counted {
+			r.Attempt--
+		}
+		a.State, a.Due = job.Ready, r.Due
+	})
+}
+
+func (s *store) window(name string, want func(r *row, now time.Time) bool, page int) (out []job.Waiting, at time.Time, err error) {
+	err = s.do(name, func(now time.Time) {
+		at = now
+		n := map[int32]int{}
+		rows := make([]*row, 0, len(s.jobs))
+		for _, r := range s.jobs {
+			if r.state == job.Ready && want(r, now) {
+				rows = append(rows, r)
+			}
+		}
+		slices.SortFunc(rows, func(a, b *row) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.N, b.N)) })
+		for _, r := range rows {
+			if n[r.Queue]++; n[r.Queue] <= page {
+				out = append(out, job.Waiting{ID: r.N, Queue: r.Queue, Shard: shardOf(r.N), Priority: r.Priority, Due: r.Due, Expires: r.Expires})
+			}
+		}
+	})
+	return out, at, err
+}
+
+func (s *store) FetchWindow(_ context.Context, cuts []job.Cut, shards []int32, ahead time.Duration, page int) ([]job.Waiting, time.Time, error) {
+	own, after := map[int32]bool{}, map[int32]job.Cut{}
+	for _, sh := range shards {
+		own[sh] = true
+	}
+	for _, c := range cuts {
+		after[c.Queue] = c
+	}
+	return s.window("fetch", func(r *row, now time.Time) bool {
+		c, ok := after[r.Queue]
+		return ok && own[shardOf(r.N)] && !r.Due.After(now.Add(ahead)) && (r.Due.After(c.Due) || r.Due.Equal(c.Due) && r.N > c.ID)
+	}, page)
+}
+
+func (s *store) FetchOverdue(_ context.Context, late time.Duration, page int) ([]job.Waiting, time.Time, error) {
+	return s.window("overdue", func(r *row, now time.Time) bool { return r.Due.Before(now.Add(-late)) && !s.queueOf(r.Queue).Paused }, page)
+}
+
+func (s *store) ExpireJobs(_ context.Context, ids []int64) (gone []int64, err error) {
+	err = s.do("expire", func(now time.Time) {
+		for _, id := range ids {
+			if r := s.jobs[id]; r != nil && r.state == job.Ready && !r.Expires.After(now) {
+				delete(s.jobs, id)
+				s.history = append(s.history, ended{Claimed: r.Claimed, state: job.Failed, at: now, text: "expired"})
+				gone = append(gone, id)
+			}
+		}
+	})
+	return gone, err
+}
+
+func (s *store) FindLostJobs(context.Context) (lost []job.Lost, err error) {
+	err = s.do("lost", func(now time.Time) {
+		for _, r := range s.jobs {
+			if r.state == job.Running && (s.silent[r.controller] || r.deadline.Before(now)) {
+				c := r.Claimed
+				c.CancelAsked = r.cancelled
+				lost = append(lost, job.Lost{Claimed: c, Controller: r.controller, TimedOut: r.deadline.Before(now)})
+			}
+		}
+	})
+	return lost, err
+}
+
+func (s *store) FindOwnJobs(_ context.Context, after int64, page int) (own []job.Claimed, err error) {
+	err = s.do("own", func(now time.Time) {
+		for _, r := range s.jobs {
+			if r.state == job.Running && r.controller == s.controller && r.N > after && now.Sub(r.Started) > 2*time.Second {
+				own = append(own, r.Claimed)
+			}
+		}
+		slices.SortFunc(own, func(a, b job.Claimed) int { return cmp.Compare(a.N, b.N) })
+		own = own[:min(page, len(own))]
+	})
+	return own, err
+}
+
+// pause sets the pause of all queues of a ref.
+func (d *database) pause(ref string, on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.queues {
+		if d.queues[i].Ref == ref {
+			d.queues[i].Paused = on
+		}
+	}
+}
+
+func (d *database) limit(ref string, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.limits[ref] = n
+	for i := range d.queues {
+		if d.queues[i].Ref == ref {
+			d.queues[i].Limit = n
+		}
+	}
+}
+
+// cancel is CancelJob: of a running job it says which run to cancel.
+func (d *database) cancel(id int64) cron.RunID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.jobs[id]
+	if r.state != job.Running {
+		delete(d.jobs, id)
+		d.history = append(d.history, ended{Claimed: r.Claimed, state: job.Cancelled, at: d.now()})
+		return cron.RunID{}
+	}
+	r.cancelled = true
+	return r.Run
+}
+
+func (d *database) count(statement string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.statements[statement]
+}
+
+func (d *database) total() (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.statements {
+		n += c
+	}
+	return n
+}
+
+func (d *database) ended() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.history)
+}
+
+func (d *database) live() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.jobs)
+}
+
+func (d *database) firstEnd() ended {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.history[0]
+}
+
+func (d *database) runOf(id int64) cron.RunID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.jobs[id].Run
+}
+
+// unended is how many runs the controller knows.
+func (c *controller) unended() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.runs)
+}
+
+// story is what became of a job: "failed x3", or its live state.
+func (d *database) story(id int64) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var ends []string
+	for _, h := range d.history {
+		if h.N == id {
+			ends = append(ends, fmt.Sprintf("%s x%d", h.state, h.Attempt))
+		}
+	}
+	if r := d.jobs[id]; r != nil {
+		ends = append(ends, fmt.Sprintf("%s x%d", r.state, r.Attempt))
+	}
+	return strings.Join(ends, ", ")
+}

@@ -1,0 +1,253 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"carillon/backend/core/job"
+)
+
+// The keeper lists the queues each second and reads every window from its start: jobs that committed late, retries,
+// and what a hint missed. The refiller reads on where a window runs low, and where somebody hinted.
+
+const (
+	maxChunk   = 500    // windows read by one statement
+	chunkRows  = 20_000 // rows of one statement, at most
+	leastGap   = 50 * time.Millisecond
+	expireSize = 1000
+)
+
+func (q *Queue) keep(ctx context.Context) {
+	failures := 0
+	nextVisit := time.Now().Add(jittered(q.cfg.Overdue))
+	for ctx.Err() == nil {
+		visit := !time.Now().Before(nextVisit)
+		err := q.round(ctx, visit)
+		if visit {
+			nextVisit = time.Now().Add(jittered(q.cfg.Overdue))
+		}
+		if err != nil {
+			failures++
+			q.log.WarnContext(ctx, "queues not read", "error", err)
+			rest(ctx, backoff(failures), nil)
+			continue
+		}
+		failures = 0
+		gap := min(leastGap, q.cfg.Refetch)
+		rest(ctx, gap, nil) // whoever rings often is heard a little later
+		rest(ctx, q.cfg.Refetch-gap, q.fetchBell)
+	}
+}
+
+// round reads everything once.
+func (q *Queue) round(ctx context.Context, visit bool) error {
+	q.mu.Lock()
+	q.refetch = false
+	q.mu.Unlock()
+	stmt, cancel := statement(ctx)
+	queues, err := q.cfg.Lists.ListQueues(stmt)
+	cancel()
+	if err != nil {
+		return fmt.Errorf("list queues: %w", err)
+	}
+	probes, fetches, page := q.takeQueues(queues)
+	if err := q.fetchAll(ctx, probes, true, min(page, probePage)); err != nil {
+		return err
+	}
+	if err := q.fetchAll(ctx, fetches, true, page); err != nil {
+		return err
+	}
+	if visit {
+		if err := q.visit(ctx); err != nil {
+			return err
+		}
+	}
+	q.mu.Lock()
+	q.loaded = q.loaded || !q.refetch
+	q.mu.Unlock()
+	return q.expire(ctx)
+}
+
+// takeQueues takes in the list of queues, and says which windows are to be read (those that are empty, and the others),
+// and how much of each.
+func (q *Queue) takeQueues(queues []job.Queue) (probes, fetches []*window, page int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	busy := 1
+	for _, qu := range queues {
+		w, _ := q.learn(qu)
+		if len(w.jobs) > 0 {
+			busy++
+		}
+	}
+	q.plan.share = min(max(maxEntries/busy, leastPage), maxPage)
+	for _, v := range q.plan.verbs {
+		id, deployment, ok := q.cfg.Capacity.Deployment(v.ref)
+		q.plan.deploy(v, id, deployment, ok)
+	}
+	for _, w := range q.plan.windows {
+		switch {
+		case w.paused || len(q.own) == 0:
+		case len(w.jobs) == 0:
+			probes = append(probes, w)
+		default:
+			fetches = append(fetches, w)
+		}
+	}
+	return probes, fetches, min(firstPage, q.plan.share)
+}
+
+// fetch reads windows from their start, or on from where they end.
+func (q *Queue) fetch(ctx context.Context, windows []*window, start bool, page int) error {
+	asked, cuts, froms := make([]*window, 0, len(windows)), make([]job.Cut, 0, len(windows)), make([]key, 0, len(windows))
+	q.mu.Lock()
+	own, began, before := q.own, q.plan.lastStamp, q.rawNow()
+	for _, w := range windows {
+		if w.fetching || w.paused || len(own) == 0 {
+			continue
+		}
+		from := w.upto
+		if start {
+			from = key{}
+		}
+		q.plan.begins(w)
+		asked, froms = append(asked, w), append(froms, from)
+		cuts = append(cuts, job.Cut{Queue: w.id, Due: fromMicros(from.due), ID: from.id})
+	}
+	q.mu.Unlock()
+	if len(asked) == 0 {
+		return nil
+	}
+	stmt, cancel := statement(ctx)
+	rows, dbNow, err := q.cfg.Lists.FetchWindow(stmt, cuts, own, q.cfg.Ahead, page)
+	cancel()
+	q.counters.fetches.Add(1)
+	byQueue := byQueue(rows)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err != nil {
+		for _, w := range asked {
+			q.plan.returns(w)
+		}
+		return fmt.Errorf("fetch windows: %w", err)
+	}
+	q.observe(before, dbNow)
+	q.plan.advance(q.now())
+	for i, w := range asked {
+		q.plan.fetched(w, froms[i], began, page, byQueue[w.id])
+	}
+	ringAll(q.claimBells)
+	if len(q.plan.wants)+len(q.asked) > 0 {
+		q.refillBell.ring()
+	}
+	return nil
+}
+
+func byQueue(rows []job.Waiting) map[int32][]job.Waiting {
+	m := map[int32][]job.Waiting{}
+	for _, r := range rows {
+		m[r.Queue] = append(m[r.Queue], r)
+	}
+	return m
+}
+
+// visit reads jobs that are long overdue, whatever their shard: their owner may be in trouble.
+func (q *Queue) visit(ctx context.Context) error {
+	q.mu.Lock()
+	began := q.plan.lastStamp
+	q.mu.Unlock()
+	stmt, cancel := statement(ctx)
+	rows, _, err := q.cfg.Lists.FetchOverdue(stmt, q.cfg.Overdue, probePage)
+	cancel()
+	if err != nil {
+		return fmt.Errorf("fetch overdue jobs: %w", err)
+	}
+	byQueue := byQueue(rows)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.plan.advance(q.now())
+	for id, w := range q.plan.windows {
+		q.plan.visited(w, began, byQueue[id], q.owns)
+	}
+	ringAll(q.claimBells)
+	return nil
+}
+
+// expire ends jobs that wait and must not begin any more.
+func (q *Queue) expire(ctx context.Context) error {
+	q.mu.Lock()
+	q.plan.advance(q.now())
+	ids := q.plan.expired(expireSize)
+	q.mu.Unlock()
+	if len(ids) == 0 {
+		return nil
+	}
+	stmt, cancel := statement(ctx)
+	defer cancel()
+	if _, err := q.cfg.Lists.ExpireJobs(stmt, ids); err != nil {
+		return fmt.Errorf("expire jobs: %w", err) // they come back with the next fetch
+	}
+	return nil
+}
+
+func (q *Queue) refill(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		hungry, hinted, page := q.takeWants()
+		err := q.fetchAll(ctx, hungry, false, page)
+		if err == nil {
+			err = q.fetchAll(ctx, hinted, true, firstPage)
+		}
+		if err != nil {
+			failures++
+			q.log.WarnContext(ctx, "windows not read", "error", err)
+			rest(ctx, backoff(failures), nil)
+			continue
+		}
+		failures = 0
+		rest(ctx, time.Minute, q.refillBell)
+	}
+}
+
+func (q *Queue) fetchAll(ctx context.Context, windows []*window, start bool, page int) error {
+	chunk := min(max(chunkRows/max(page, 1), 1), maxChunk)
+	for len(windows) > 0 && ctx.Err() == nil {
+		n := min(chunk, len(windows))
+		if err := q.fetch(ctx, windows[:n], start, page); err != nil {
+			return err
+		}
+		windows = windows[n:]
+	}
+	return nil
+}
+
+// takeWants returns the windows that run low, how much to read of each, and those that somebody hinted at. A window
+// that ran dry reads more the next time.
+func (q *Queue) takeWants() (hungry, hinted []*window, page int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for w := range q.plan.wants {
+		delete(q.plan.wants, w)
+		if !q.plan.hungry(w) {
+			continue
+		}
+		if len(w.jobs) == 0 && w.upto != (key{}) {
+			w.page = min(2*w.page, maxPage)
+		}
+		page = max(page, q.plan.page(w))
+		hungry = append(hungry, w)
+	}
+	for id := range q.asked {
+		w := q.plan.windows[id]
+		switch {
+		case w == nil || w.paused || !w.complete && len(w.jobs) > 0: // what waits there comes first
+		case w.fetching:
+			continue // asked again when that has come back
+		default:
+			hinted = append(hinted, w)
+		}
+		delete(q.asked, id)
+	}
+	return hungry, hinted, page
+}

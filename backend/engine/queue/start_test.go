@@ -1,0 +1,160 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"carillon/backend/core/job"
+)
+
+func priority(p int) func(*job.New) { return func(n *job.New) { n.Priority = p } }
+
+func TestANewJobOvertakesNobody(t *testing.T) {
+	for name, tc := range map[string]struct {
+		waits  time.Duration
+		newOne int // priority
+		atOnce int64
+	}{
+		"of its own lane":                        {10 * time.Millisecond, 500, 0},
+		"of a lower lane that came just now":     {10 * time.Millisecond, 900, 1},
+		"of a lower lane that waited for longer": {time.Second, 900, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDatabase()
+				c := d.sole(t, 0, lasting(time.Second), "m.v")
+				c.enqueue(t, "m.v", priority(900)) // so that this queue is known
+				d.cancel(1)
+				wait(2 * time.Second)
+				first := c.enqueue(t, "m.v")
+				wait(tc.waits)
+				c.runners.setRoom(1)
+				next := c.enqueue(t, "m.v", priority(tc.newOne))
+				if got := c.Stats().StartedAtOnce; got != tc.atOnce {
+					t.Errorf("%d started at once, want %d", got, tc.atOnce)
+				}
+				wait(10 * time.Second)
+				want := []int64{first, next}
+				if tc.newOne == 900 {
+					slices.Reverse(want)
+				}
+				if got := c.runners.ran(); !slices.Equal(got, want) {
+					t.Errorf("ran %v, want %v", got, want)
+				}
+			})
+		})
+	}
+}
+
+func TestAWaitingJobIsClaimedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase()
+		d.limit("m.v", 1) // so that it is not inserted running
+		c := d.sole(t, 10, lasting(time.Millisecond), "m.v")
+		begun := time.Now()
+		id := c.enqueue(t, "m.v")
+		wait(time.Second)
+		if at := c.runners.starts(id); len(at) != 1 || at[0].Sub(begun) != 2*trip {
+			t.Errorf("called after %v, want an insert and a claim", at[0].Sub(begun))
+		}
+		// A limit is tried again when one of its runs has ended, not only now and then.
+		begun = time.Now()
+		for range 20 {
+			c.enqueue(t, "m.v")
+		}
+		for d.ended() < 21 {
+			wait(time.Millisecond)
+		}
+		if took := time.Since(begun); took > 150*time.Millisecond {
+			t.Errorf("20 short runs one by one took %v", took)
+		}
+	})
+}
+
+func TestAFailedClaimIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase()
+		c := d.sole(t, 10, succeed, "m.v")
+		faults := 1
+		c.store.breaks(func(s string, done bool) error {
+			if s == "claim" && faults > 0 {
+				faults--
+				return errAway
+			}
+			return nil
+		})
+		c.enqueue(t, "m.v", func(n *job.New) { n.Delay = 1500 * time.Millisecond })
+		begun := time.Now()
+		for d.ended() == 0 {
+			wait(10 * time.Millisecond)
+		}
+		if took := time.Since(begun); took > 1500*time.Millisecond+250*time.Millisecond {
+			t.Errorf("ended after %v", took)
+		}
+	})
+}
+
+func TestADoubtHurtsNoRunThatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase()
+		c := d.sole(t, 10, lasting(time.Minute), "m.v")
+		id := c.enqueue(t, "m.v")
+		faults := 1
+		c.store.breaks(func(s string, done bool) error {
+			if s == "enqueue" && done && faults > 0 {
+				faults--
+				return lostAnswer{}
+			}
+			return nil
+		})
+		if _, err := c.Enqueue(t.Context(), []job.New{{Ref: "m.v", Priority: 500}}); err == nil {
+			t.Fatal("no doubt")
+		}
+		wait(90 * time.Second)
+		if st := c.Stats(); d.story(id) != "succeeded x1" || st.Late != 0 || st.Swept != 1 {
+			t.Errorf("%s, %+v", d.story(id), st)
+		}
+	})
+}
+
+func TestWhatIsWonWhileFencedIsNotCalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase()
+		c := d.sole(t, 10, succeed, "m.v")
+		c.store.breaks(func(s string, done bool) error {
+			if s == "claim" && done {
+				c.Fence()
+			}
+			return nil
+		})
+		id := c.enqueue(t, "m.v", func(n *job.New) { n.Delay = time.Second })
+		wait(3 * time.Second)
+		if got := d.story(id); got != "ready x0" || len(c.runners.calls()) != 0 {
+			t.Errorf("%s, %d calls", got, len(c.runners.calls()))
+		}
+	})
+}
+
+// One that ends with its context without a word from the runner is asked to end only after it was called.
+func TestACancelBetweenClaimAndCallIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase()
+		c := d.sole(t, 10, func(ctx context.Context, call Call) job.Outcome { return lasting(time.Hour)(ctx, call) }, "m.v")
+		c.store.breaks(func(s string, done bool) error {
+			if s == "claim" && done {
+				if !c.Cancel(d.cancel(1), "changed my mind") {
+					t.Error("the run is not known")
+				}
+			}
+			return nil
+		})
+		id := c.enqueue(t, "m.v", func(n *job.New) { n.Delay = time.Second })
+		wait(3 * time.Second)
+		if got := d.story(id); got != "cancelled x1" || len(c.runners.calls()) != 0 {
+			t.Errorf("%s, %d calls", got, len(c.runners.calls()))
+		}
+	})
+}

@@ -1,0 +1,307 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"carillon/backend/core/cron"
+	"carillon/backend/core/job"
+	"carillon/backend/store/internal/sqlc"
+)
+
+// EnqueueJobs writes a batch of validated jobs, with their keys, and answers each in order. Jobs without keys are one
+// statement, others one transaction. Those with a run start at once in the name of the controller, unless their queue is
+// paused or limited; grace is added to their timeout for the hard one.
+//
+// A job that the database refuses is found by halving and has the error in its answer, as one whose idempotency key
+// belongs to another request has cron.ErrExists. Unknown() of the error: all may be in, or none; a job with an
+// idempotency key may be sent again.
+func (s *Store) EnqueueJobs(ctx context.Context, controller string, grace time.Duration, batch []job.Enqueue) ([]job.Enqueued, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	out, err := again(ctx, func() ([]job.Enqueued, error) {
+		for try := 1; ; try++ {
+			out, err := s.enqueueOnce(ctx, controller, grace, batch)
+			freed := (*freedError)(nil)
+			if !errors.As(err, &freed) || try == 100 {
+				return out, err
+			}
+			if err := s.q(s.jobs.enqueue).DropExpiredKeys(ctx, freed.expired); err != nil {
+				return nil, err
+			}
+		}
+	})
+	if err = wrap("enqueue jobs", err); !isData(err) {
+		return out, err
+	}
+	if len(batch) == 1 {
+		return []job.Enqueued{{Err: err}}, nil
+	}
+	out = nil
+	for _, half := range [][]job.Enqueue{batch[:len(batch)/2], batch[len(batch)/2:]} {
+		part, err := s.EnqueueJobs(ctx, controller, grace, half)
+		if err != nil { // its neighbours may be in already: each has its own answer
+			part = make([]job.Enqueued, len(half))
+			for i := range part {
+				part[i].Err = err
+			}
+		}
+		out = append(out, part...)
+	}
+	return out, nil
+}
+
+func (s *Store) enqueueOnce(ctx context.Context, controller string, grace time.Duration, batch []job.Enqueue) ([]job.Enqueued, error) {
+	e := enqueuing{controller: controller, grace: grace, batch: batch, out: make([]job.Enqueued, len(batch)), insert: make([]bool, len(batch))}
+	salts := make([]byte, 4*len(batch))
+	rand.Read(salts)
+	keyed := 0
+	for i, b := range batch {
+		e.out[i].Salt, e.insert[i] = int32(binary.LittleEndian.Uint32(salts[4*i:])), true
+		if b.Unique != "" || b.Idempotency != "" {
+			keyed++
+		}
+	}
+	if keyed == 0 {
+		return e.out, e.write(ctx, s.q(s.jobs.enqueue))
+	}
+	err := inTx(ctx, s.jobs.enqueue, func(q *sqlc.Queries) error {
+		if err := e.takeIDs(ctx, q, keyed); err != nil {
+			return err
+		}
+		if err := e.takeKeys(ctx, q); err != nil {
+			return err
+		}
+		return e.write(ctx, q)
+	})
+	return e.out, err
+}
+
+// enqueuing is one try of a batch; parallel slices.
+type enqueuing struct {
+	controller string
+	grace      time.Duration
+	batch      []job.Enqueue
+	out        []job.Enqueued
+	insert     []bool // still to be written
+}
+
+// write inserts what is to be inserted. The answers come in the order of the rows.
+func (e *enqueuing) write(ctx context.Context, q *sqlc.Queries) error {
+	p := sqlc.InsertJobsParams{Controller: e.controller, GraceMs: int32(e.grace.Milliseconds())}
+	var index []int
+	for i, b := range e.batch {
+		if !e.insert[i] {
+			continue
+		}
+		index = append(index, i)
+		held := b.Unique
+		if b.Window > 0 {
+			held = "" // the end does not free it
+		}
+		p.Ids = append(p.Ids, e.out[i].N)
+		p.QueueIds = append(p.QueueIds, b.Queue)
+		p.Salts = append(p.Salts, e.out[i].Salt)
+		p.DelaysMs = append(p.DelaysMs, inMs(b.Delay))
+		p.Expires = append(p.Expires, stamp(b.Expires))
+		p.Slots = append(p.Slots, stamp(b.Slot))
+		p.ParentIds = append(p.ParentIds, b.Parent.N)
+		p.CronJobIds = append(p.CronJobIds, b.CronJob)
+		p.MaxAttempts = append(p.MaxAttempts, int32(b.Retry.Attempts))
+		p.BackoffsMs = append(p.BackoffsMs, int32(inMs(b.Retry.Backoff)))
+		p.BackoffMaxsMs = append(p.BackoffMaxsMs, int32(inMs(b.Retry.Ceiling)))
+		p.TimeoutsMs = append(p.TimeoutsMs, int32(inMs(b.Timeout)))
+		p.Priorities = append(p.Priorities, int16(b.Priority))
+		p.UniqueKeys = append(p.UniqueKeys, held)
+		p.Tags = append(p.Tags, strings.Join(b.Tags, "\x1f"))
+		p.Payloads = append(p.Payloads, notNull(b.Payload))
+		p.RunIds = append(p.RunIds, uid(b.Run))
+		p.RunDeployments = append(p.RunDeployments, b.Deployment)
+	}
+	if len(index) == 0 {
+		return nil
+	}
+	rows, err := q.InsertJobs(ctx, p)
+	if err != nil {
+		return err
+	}
+	for n, r := range rows {
+		if n >= len(index) || e.out[index[n]].Salt != r.Salt {
+			return errors.New("the database answered in another order")
+		}
+		o := &e.out[index[n]]
+		o.N, o.Due, o.Created, o.Started = r.ID, r.DueAt.Time.UTC(), r.CreatedAt.Time.UTC(), at(r.StartedAt)
+	}
+	return nil
+}
+
+func notNull(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// takeIDs gives an id to every job with a key: the key names it before it is written.
+func (e *enqueuing) takeIDs(ctx context.Context, q *sqlc.Queries, n int) error {
+	ids, err := q.NextJobIDs(ctx, int32(n))
+	if err != nil {
+		return err
+	}
+	for i, b := range e.batch {
+		if b.Unique != "" || b.Idempotency != "" {
+			e.out[i].N, ids = ids[0], ids[1:]
+		}
+	}
+	return nil
+}
+
+// takeKeys takes idempotency keys first and unique keys then, each in order, so that two batches do not wait for each
+// other. What is held makes its job an existing one. A key that stands more than once in the batch is taken by its first
+// job; the others follow it.
+func (e *enqueuing) takeKeys(ctx context.Context, q *sqlc.Queries) error {
+	byRequest, sameRequest := e.leaders(idempotency)
+	known, err := e.take(ctx, q, "idempotency", byRequest, idempotency)
+	if err != nil {
+		return err
+	}
+	for i, h := range known {
+		e.existing(i, job.ID{N: h.JobID, Salt: h.Salt}, string(h.Hash) == string(job.RequestHash(e.batch[i].New)))
+	}
+	for i := range sameRequest {
+		e.insert[i] = false // whatever becomes of its leader; resolved below
+	}
+
+	byUnique, sameUnique := e.leaders(unique)
+	held, err := e.take(ctx, q, "unique", byUnique, unique)
+	if err != nil {
+		return err
+	}
+	var moved []int
+	for i, h := range held {
+		e.existing(i, job.ID{N: h.JobID, Salt: h.Salt}, true)
+		moved = append(moved, i)
+	}
+	for i, leader := range sameUnique {
+		e.existing(i, e.out[leader].ID, true)
+		moved = append(moved, i)
+	}
+	for i, leader := range sameRequest {
+		id, hash := e.out[leader].ID, job.RequestHash(e.batch[leader].New)
+		if h, ok := known[leader]; ok {
+			id, hash = job.ID{N: h.JobID, Salt: h.Salt}, h.Hash
+		}
+		e.existing(i, id, string(job.RequestHash(e.batch[i].New)) == string(hash))
+	}
+	return e.point(ctx, q, moved)
+}
+
+func idempotency(b job.Enqueue) string { return b.Idempotency }
+func unique(b job.Enqueue) string      { return b.Unique }
+
+// leaders finds the first job of each key among those still to be written, and whom the others follow.
+func (e *enqueuing) leaders(key func(job.Enqueue) string) (first []int, follow map[int]int) {
+	type name struct{ tenant, key string }
+	seen := map[name]int{}
+	follow = map[int]int{}
+	for i, b := range e.batch {
+		if !e.insert[i] || key(b) == "" {
+			continue
+		}
+		n := name{b.Tenant, key(b)}
+		if leader, ok := seen[n]; ok {
+			follow[i] = leader
+			continue
+		}
+		seen[n] = i
+		first = append(first, i)
+	}
+	return first, follow
+}
+
+// existing answers a job with one that came before; not the same request: with a refusal.
+func (e *enqueuing) existing(i int, id job.ID, same bool) {
+	e.insert[i] = false
+	if same {
+		e.out[i] = job.Enqueued{ID: id, Existing: true}
+		return
+	}
+	e.out[i] = job.Enqueued{Conflict: true, Err: fmt.Errorf("%w: the idempotency key %q belongs to another request", cron.ErrExists, e.batch[i].Idempotency)}
+}
+
+// point makes the idempotency keys of jobs that turned out to exist by their unique key name those.
+func (e *enqueuing) point(ctx context.Context, q *sqlc.Queries, moved []int) error {
+	var p sqlc.PointJobKeysParams
+	for _, i := range moved {
+		if b := e.batch[i]; b.Idempotency != "" {
+			p.Tenants = append(p.Tenants, b.Tenant)
+			p.Keys = append(p.Keys, b.Idempotency)
+			p.JobIds = append(p.JobIds, e.out[i].N)
+			p.Salts = append(p.Salts, e.out[i].Salt)
+		}
+	}
+	if len(p.Keys) == 0 {
+		return nil
+	}
+	return q.PointJobKeys(ctx, p)
+}
+
+// freedError says that keys were held a moment ago and are free by now, or expired: the transaction begins anew. In the
+// same one they could be taken out of their order only, and two batches would wait for each other.
+type freedError struct{ expired sqlc.DropExpiredKeysParams }
+
+func (*freedError) Error() string { return cron.ErrUnavailable.Error() + ": keys change hands" }
+func (*freedError) Unwrap() error { return cron.ErrPrecond } // refused: nothing was written
+
+// take takes the keys of some jobs of the batch and returns who holds the others.
+func (e *enqueuing) take(ctx context.Context, q *sqlc.Queries, kind string, jobs []int, key func(job.Enqueue) string) (map[int]sqlc.GetJobKeysRow, error) {
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	type name struct{ tenant, key string }
+	left := make(map[name]int, len(jobs))
+	p := sqlc.PutJobKeysParams{Kind: kind}
+	for _, i := range jobs {
+		b, keep := e.batch[i], job.IdempotencyKept
+		if kind == "unique" {
+			keep = b.Window
+		}
+		left[name{b.Tenant, key(b)}] = i
+		p.Tenants, p.Keys = append(p.Tenants, b.Tenant), append(p.Keys, key(b))
+		p.JobIds, p.Salts = append(p.JobIds, e.out[i].N), append(p.Salts, e.out[i].Salt)
+		p.Hashes, p.KeepMs = append(p.Hashes, job.RequestHash(b.New)), append(p.KeepMs, inMs(keep))
+	}
+	won, err := q.PutJobKeys(ctx, p)
+	if err != nil || len(won) == len(jobs) {
+		return nil, err
+	}
+	for _, w := range won {
+		delete(left, name{w.Tenant, w.Key})
+	}
+	ask := sqlc.GetJobKeysParams{Kind: kind}
+	for n := range left {
+		ask.Tenants, ask.Keys = append(ask.Tenants, n.tenant), append(ask.Keys, n.key)
+	}
+	rows, err := q.GetJobKeys(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	held, freed := make(map[int]sqlc.GetJobKeysRow, len(rows)), &freedError{expired: sqlc.DropExpiredKeysParams{Kind: kind}}
+	for _, r := range rows {
+		if r.Expired {
+			freed.expired.Tenants, freed.expired.Keys = append(freed.expired.Tenants, r.Tenant), append(freed.expired.Keys, r.Key)
+			continue
+		}
+		held[left[name{r.Tenant, r.Key}]] = r
+	}
+	if len(held) < len(left) {
+		return nil, freed
+	}
+	return held, nil
+}
