@@ -104,6 +104,7 @@ func openPool(ctx context.Context, c Config, kind string, conns int, statement t
 		"statement_timeout":                   fmt.Sprint(statement.Milliseconds()),
 		"lock_timeout":                        fmt.Sprint(lockTimeout(kind).Milliseconds()),
 		"idle_in_transaction_session_timeout": "5000",
+		"jit":                                 "off", // compiling a scan of 1M rows costs more than the scan
 		"tcp_user_timeout":                    "10000",
 		"tcp_keepalives_idle":                 "5",
 		"tcp_keepalives_interval":             "3",
