@@ -41,7 +41,7 @@ const (
 
 // RunServiceClient is a client for the carillon.v1.RunService service.
 type RunServiceClient interface {
-	// ListRuns lists executing runs first, then the ledger, newest slot first.
+	// ListRuns lists executing runs first, latest start first, then the ledger, latest end first.
 	ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error)
 	// WatchRuns sends ledger rows as they are written, and an empty message every 15 s.
 	WatchRuns(context.Context, *v1.WatchRunsRequest) (*connect.ServerStreamForClient[v1.WatchRunsResponse], error)
@@ -96,7 +96,7 @@ func (c *runServiceClient) WatchRuns(ctx context.Context, req *v1.WatchRunsReque
 
 // RunServiceHandler is an implementation of the carillon.v1.RunService service.
 type RunServiceHandler interface {
-	// ListRuns lists executing runs first, then the ledger, newest slot first.
+	// ListRuns lists executing runs first, latest start first, then the ledger, latest end first.
 	ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error)
 	// WatchRuns sends ledger rows as they are written, and an empty message every 15 s.
 	WatchRuns(context.Context, *v1.WatchRunsRequest, *connect.ServerStream[v1.WatchRunsResponse]) error
