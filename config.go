@@ -94,8 +94,9 @@ func parse(args []string, env func(string) string, out io.Writer) (settings, err
 	flags.StringVar(&s.Listen, "listen", or("CARILLON_LISTEN", "127.0.0.1:0"), "`address` to serve the verbs on (CARILLON_LISTEN)")
 	flags.StringVar(&s.Advertise, "advertise", env("CARILLON_ADVERTISE"), "`URL` under which controllers reach this runner (CARILLON_ADVERTISE)")
 	flags.IntVar(&s.Capacity, "capacity", capacity, "calls in flight (CARILLON_CAPACITY)")
-	flags.StringVar(&s.Token, "token", env("CARILLON_CLUSTER_TOKEN"), "cluster `token` (CARILLON_CLUSTER_TOKEN)")
-	flags.StringVar(&tokenFile, "token-file", env("CARILLON_CLUSTER_TOKEN_FILE"), "`file` with the cluster token (CARILLON_CLUSTER_TOKEN_FILE)")
+	// The environment's token is no flag's default: usage would print it.
+	flags.StringVar(&s.Token, "token", "", "cluster `token` (CARILLON_CLUSTER_TOKEN)")
+	flags.StringVar(&tokenFile, "token-file", "", "`file` with the cluster token (CARILLON_CLUSTER_TOKEN_FILE)")
 	flags.BoolVar(&s.Deploy, "deploy", deploy, "deploy the schema if this build was never deployed (CARILLON_DEPLOY)")
 	flags.DurationVar(&s.Drain, "drain", drain, "how long calls in flight may go on after a stop (CARILLON_DRAIN)")
 	flags.BoolVar(&s.printSchema, "print-schema", false, "print the schema as JSON and exit; also: runner schema")
@@ -107,6 +108,9 @@ func parse(args []string, env func(string) string, out io.Writer) (settings, err
 	}
 	if flags.NArg() > 0 {
 		return s, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if s.Token == "" && tokenFile == "" {
+		s.Token, tokenFile = env("CARILLON_CLUSTER_TOKEN"), env("CARILLON_CLUSTER_TOKEN_FILE")
 	}
 	if s.Token == "" && tokenFile != "" {
 		raw, err := os.ReadFile(tokenFile)

@@ -119,3 +119,20 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 }
+
+// The environment's token must not stand in what a wrong command line prints.
+func TestUsageShowsNoToken(t *testing.T) {
+	var out strings.Builder
+	env := func(name string) string {
+		if name == "CARILLON_CLUSTER_TOKEN" {
+			return "very-secret"
+		}
+		return ""
+	}
+	if _, err := parse([]string{"--no-such-flag"}, env, &out); err == nil || out.Len() == 0 || strings.Contains(out.String(), "very-secret") {
+		t.Errorf("error %v, usage %s", err, out.String())
+	}
+	if s, err := parse(nil, env, &out); err != nil || s.Token != "very-secret" {
+		t.Errorf("token %q, %v", s.Token, err)
+	}
+}

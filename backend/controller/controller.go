@@ -222,8 +222,11 @@ func (h *house) drain(ctx context.Context, server *http.Server) error {
 	return err
 }
 
+// onRing gives the scheduler its shards, and has them read once more two beats later: a controller that deploys while
+// others join does not yet know whom to hint, and they listed their shards before its rows were there.
 func (h *house) onRing(_, next *ring.Ring) {
 	h.scheduler.OnRing(next.First(h.key), next.Second(h.key))
+	time.AfterFunc(2*h.cfg.Timing.Beat, h.scheduler.Reset)
 }
 
 // onFence gives the calls in flight up: the others may soon declare them lost.
@@ -253,11 +256,26 @@ func (h *house) onChanged(ctx context.Context, module string) {
 	if err := h.scheduler.Adopt(ctx, modules); err != nil {
 		h.log.WarnContext(ctx, "changed module not read", "module", module, "error", err)
 	}
-	if err := h.peers.hint(ctx, h.cluster.Ring().Members(), h.key, &carillonv1.HintRequest{Modules: modules, Runners: true}); err != nil {
+	if err := h.peers.hint(ctx, h.live(ctx), h.key, &carillonv1.HintRequest{Modules: modules, Runners: true}); err != nil {
 		h.log.WarnContext(ctx, "hint not heard by all", "module", module, "error", err)
 		return // adopted until the next reset
 	}
 	h.scheduler.Release(modules)
+}
+
+// live is who is in the cluster by the database, which is ahead of this controller's ring while others join.
+func (h *house) live(ctx context.Context) []ring.Member {
+	all, _, err := h.store.ListControllers(ctx)
+	if err != nil {
+		return h.cluster.Ring().Members()
+	}
+	var members []ring.Member
+	for _, c := range all {
+		if c.Fresh && c.State == ring.Live {
+			members = append(members, c.Member)
+		}
+	}
+	return members
 }
 
 // Ring, Interrupted, Hint and RunNow are what the face asks of the house.

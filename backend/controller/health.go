@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"carillon/backend/face/rpc"
@@ -17,7 +18,7 @@ const (
 
 // Health is what `carillon doctor` shows: this controller, the database, and the invariants as queries.
 func (h *house) Health(ctx context.Context) []rpc.Check {
-	checks := []rpc.Check{h.checkDatabase(ctx), h.checkSchema(ctx), h.checkClock(), h.checkRing()}
+	checks := []rpc.Check{h.checkDatabase(ctx), h.checkSchema(ctx), h.checkRunners(ctx), h.checkClock(), h.checkRing()}
 	if wedged, err := h.store.CountWedged(ctx, wedgedAfter); err != nil {
 		checks = append(checks, failed("cron jobs", err))
 	} else {
@@ -27,9 +28,9 @@ func (h *house) Health(ctx context.Context) []rpc.Check {
 			count("set aside", wedged.SetAside, "cron jobs are set aside", "see `carillon cron ls` for the reasons, mend the schedules and deploy again"))
 	}
 	if double, err := h.store.FindOverlaps(ctx, h.cluster.Clock().Now().Add(-overlapsOver)); err != nil {
-		checks = append(checks, failed("verdicts", err))
+		checks = append(checks, failed("double verdicts", err))
 	} else {
-		checks = append(checks, count("verdicts", len(double), "slots of the last hour have two verdicts", "this is a defect; please report it with the ledger's rows"))
+		checks = append(checks, count("double verdicts", len(double), "slots of the last hour have two verdicts", "this is a defect; please report it with the ledger's rows"))
 	}
 	return checks
 }
@@ -49,6 +50,31 @@ func (h *house) checkSchema(ctx context.Context) rpc.Check {
 		return c
 	}
 	return rpc.Check{Name: "migrations", OK: true, Detail: "up to date"}
+}
+
+func (h *house) checkRunners(ctx context.Context) rpc.Check {
+	live, err := h.store.ListDeployments(ctx, "", false)
+	if err != nil {
+		return failed("runners", err)
+	}
+	runners, err := h.store.ListRunners(ctx)
+	if err != nil {
+		return failed("runners", err)
+	}
+	serves := map[string]bool{}
+	for _, r := range runners {
+		serves[r.Deployment] = true
+	}
+	var bare []string
+	for _, d := range live {
+		if d.Active && d.MinReplicas > 0 && d.CronJobs > 0 && !serves[d.Key] {
+			bare = append(bare, d.Module)
+		}
+	}
+	if len(bare) == 0 {
+		return rpc.Check{Name: "runners", OK: true, Detail: "every live module has one"}
+	}
+	return rpc.Check{Name: "runners", Detail: "none of " + strings.Join(bare, ", "), Hint: "start one (`carillon run DIR`), or stop the module with `carillon kill MODULE`"}
 }
 
 func (h *house) checkClock() rpc.Check {

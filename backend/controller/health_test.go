@@ -36,7 +36,7 @@ func TestDoctorFindsWhatMustNotBe(t *testing.T) {
 		"set aside":              {"UPDATE carillon.cron_jobs SET enabled = false, set_aside_at = now()", "set aside"},
 		"two verdicts": {`INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at)
 			SELECT id, now() - make_interval(secs => 60 - i * 10), now() - make_interval(secs => 20 - i * 10), 4, 'skipped_missed', now()
-			FROM carillon.cron_jobs, generate_series(0, 1) i WHERE ref = 'm.v0'`, "verdicts"},
+			FROM carillon.cron_jobs, generate_series(0, 1) i WHERE ref = 'm.v0'`, "double verdicts"},
 		"neighbours": {`INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at)
 			SELECT id, now() - make_interval(secs => 60 - i * 10), now() - make_interval(secs => 51 - i * 10), 9, 'skipped_missed', now()
 			FROM carillon.cron_jobs, generate_series(0, 3) i`, ""},
@@ -54,7 +54,7 @@ func TestDoctorFindsWhatMustNotBe(t *testing.T) {
 					t.Errorf("%+v has no hint", k)
 				}
 			}
-			for _, name := range []string{"database", "migrations", "overdue", "stuck", "set aside", "verdicts"} {
+			for _, name := range []string{"database", "migrations", "overdue", "stuck", "set aside", "double verdicts"} {
 				if k, there := found[name]; !there || k.OK == (name == c.check) || k.Detail == "" {
 					t.Errorf("%s: %+v", name, k)
 				}
