@@ -12,9 +12,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +32,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if err := touchSources(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if shared.cluster != nil {
 		if err := shared.cluster.Close(); err != nil {
@@ -38,6 +45,22 @@ func TestMain(m *testing.M) {
 	}
 	cluster.Clean()
 	os.Exit(code)
+}
+
+// touchSources looks at the files of the product, so that the test cache notices a change of them: the drills build them
+// in child processes, of which it knows nothing.
+func touchSources() error {
+	return filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != "..":
+			return filepath.SkipDir
+		case strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".sql"):
+			_, err = os.Stat(path)
+		}
+		return err
+	})
 }
 
 var shared struct {
