@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
@@ -14,7 +13,7 @@ import (
 )
 
 // jobPools are the connections of the job queue: an end never queues behind a claim, a claim never behind an enqueue.
-type jobPools struct{ enqueue, claim, end *pgxpool.Pool }
+type jobPools struct{ enqueue, claim, end *pool }
 
 // jobPlans are the settings of these connections. The table of jobs fills and empties faster than it is analyzed, so
 // nothing may rest on what the planner believes to be in it: a generic plan that was made while it was empty costs a

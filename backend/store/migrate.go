@@ -102,6 +102,7 @@ func withProvider(ctx context.Context, url string, work func(*goose.Provider) er
 	if err != nil {
 		return fmt.Errorf("read the database URL: %w", err)
 	}
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler may stand between, see pool.go
 	cfg.RuntimeParams["timezone"] = "UTC"
 	cfg.RuntimeParams["application_name"] = "carillon migrate"
 	db := stdlib.OpenDB(*cfg)

@@ -13,10 +13,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"carillon/backend/store/internal/sqlc"
 )
 
 // Config says how to reach Postgres.
@@ -33,8 +30,9 @@ type Config struct {
 
 // Store is safe for concurrent use.
 type Store struct {
-	beat, claim, end, api *pgxpool.Pool
+	beat, claim, end, api *pool
 	jobs                  jobPools
+	pooler                bool // between us and Postgres, in transaction mode
 	log                   *slog.Logger
 }
 
@@ -46,13 +44,16 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		s.log = slog.Default()
 	}
 	var err error
-	open := func(kind string, conns int, statement time.Duration, more ...string) *pgxpool.Pool {
+	open := func(kind string, conns int, statement time.Duration, more ...string) *pool {
 		if err != nil {
 			return nil
 		}
-		var p *pgxpool.Pool
-		p, err = openPool(ctx, c, kind, conns, statement, more...)
+		var p *pool
+		p, err = s.openPool(ctx, c, kind, conns, statement, more...)
 		return p
+	}
+	if s.pooler, err = c.pooler(ctx); err != nil {
+		return nil, wrap("connect to the database", err)
 	}
 	s.beat = open("beat", 1, time.Second)
 	s.claim = open("claim", max(c.ClaimConns, 2), 5*time.Second)
@@ -84,12 +85,36 @@ func lockTimeout(kind string) time.Duration {
 	return time.Second
 }
 
-func openPool(ctx context.Context, c Config, kind string, conns int, statement time.Duration, more ...string) (*pgxpool.Pool, error) {
+func (s *Store) openPool(ctx context.Context, c Config, kind string, conns int, statement time.Duration, more ...string) (*pool, error) {
+	cfg, err := c.poolConfig(kind, statement, more...)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = int32(conns)
+	p := &pool{}
+	if s.pooler {
+		p.begin = behindPooler(cfg.ConnConfig)
+	}
+	if p.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("open the %s connections: %w", kind, err)
+	}
+	return p, nil
+}
+
+// pooler asks over which way the database is reached.
+func (c Config) pooler(ctx context.Context) (bool, error) {
+	cfg, err := c.poolConfig("probe", time.Second)
+	if err != nil {
+		return false, err
+	}
+	return isPooler(ctx, cfg.ConnConfig)
+}
+
+func (c Config) poolConfig(kind string, statement time.Duration, more ...string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("read the database URL: %w", err)
 	}
-	cfg.MaxConns = int32(conns)
 	cfg.MaxConnLifetime = time.Hour
 	cfg.MaxConnIdleTime = 10 * time.Minute
 	cfg.HealthCheckPeriod = 5 * time.Second
@@ -122,11 +147,7 @@ func openPool(ctx context.Context, c Config, kind string, conns int, statement t
 			cfg.ConnConfig.RuntimeParams[way] = "off"
 		}
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("open the %s connections: %w", kind, err)
-	}
-	return pool, nil
+	return cfg, nil
 }
 
 // check asserts what the design rests on: a primary that keeps what it acknowledged.
@@ -152,7 +173,7 @@ func (s *Store) check(ctx context.Context) error {
 
 // Close ends all connections.
 func (s *Store) Close() {
-	for _, p := range []*pgxpool.Pool{s.beat, s.claim, s.end, s.api, s.jobs.enqueue, s.jobs.claim, s.jobs.end} {
+	for _, p := range []*pool{s.beat, s.claim, s.end, s.api, s.jobs.enqueue, s.jobs.claim, s.jobs.end} {
 		if p != nil {
 			p.Close()
 		}
@@ -171,15 +192,4 @@ func (s *Store) Version(ctx context.Context) (string, error) {
 	var v string
 	err := s.api.QueryRow(ctx, "SELECT current_setting('server_version')").Scan(&v)
 	return v, wrap("ask the database's version", err)
-}
-
-func (s *Store) q(p *pgxpool.Pool) *sqlc.Queries { return sqlc.New(p) }
-
-// tx runs work in one transaction on the API connections. Its error is wrapped by the caller.
-func (s *Store) tx(ctx context.Context, work func(*sqlc.Queries) error) error {
-	return inTx(ctx, s.api, work)
-}
-
-func inTx(ctx context.Context, p *pgxpool.Pool, work func(*sqlc.Queries) error) error {
-	return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error { return work(sqlc.New(tx)) })
 }

@@ -28,7 +28,8 @@ func URL(t testing.TB) string {
 type DB struct {
 	*store.Store
 	Pool *pgxpool.Pool
-	URL  string
+	URL  string // straight to the database
+	Way  string // that the store goes, through a pooler perhaps
 	t    testing.TB
 }
 
@@ -36,17 +37,18 @@ type DB struct {
 func Open(t testing.TB, zone string) DB {
 	t.Helper()
 	url := URL(t)
-	s, err := store.Open(t.Context(), store.Config{URL: url, Application: t.Name(), TimeZone: zone})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	return open(t, url, url, zone)
+}
+
+// looking is a pool of a test's own.
+func looking(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return DB{s, pool, url, t}
+	return pool
 }
 
 // Exec runs SQL, or fails the test.
