@@ -1,7 +1,8 @@
-// Package carillon is the SDK: it makes a runner out of functions. A runner serves its module's verbs to the
-// controllers of a cluster over Connect, makes itself known to them, and drains when it is asked to stop. Generated
-// code calls Main; a plain verb needs no import of this package at all, and one that wants to know which run it is
-// asks RunFrom.
+// Package carillon is the SDK: it makes a runner out of functions, and a client that enqueues jobs for them. A runner
+// serves its module's verbs to the controllers of a cluster over Connect, makes itself known to them, and drains when it
+// is asked to stop. Generated code calls Main; a plain verb needs no import of this package at all. One that wants to
+// know which run it is asks RunFrom, says with Progress how far it is, and answers with RetryAfter, Snooze, Fail, Cancel
+// or AwaitChildren where an ordinary error says too little. Enqueue, Wait and Client are for those who want work done.
 //
 // The package knows the contract (proto) and nothing of how controllers decide: schedules, ledger and retries are
 // theirs. A verb that panics, fails or overstays ends its own run only; a controller that falls silent has its calls
@@ -17,9 +18,6 @@ import (
 	"time"
 )
 
-// Verbs are the functions of a module by the name of their verb, without the module's name.
-type Verbs map[string]func(context.Context) error
-
 // Module is what a runner's binary knows of the code it carries.
 type Module struct {
 	Name     string // of the module: the part of a ref before the dot
@@ -32,22 +30,52 @@ type Module struct {
 type Run struct {
 	ID             string    // unique for each attempt
 	Ref            string    // module.verb
+	Job            JobID     // of a job's run; empty for a cron job's
+	Tenant         string    // of the job
 	Slot           time.Time // nominal time of the start, UTC; zero where no clock started the run
 	Attempt        int       // 1 for the first
-	IdempotencyKey string    // the same for every attempt of one slot
+	IdempotencyKey string    // the same for every attempt of one slot or job
 	Traceparent    string    // W3C trace context of the controller's span, if it traces
 	Deadline       time.Time // when the context ends, by the local clock
 }
 
-type runKey struct{}
+type insideKey struct{}
+
+// inside is what the context of a verb carries.
+type inside struct {
+	run      *Run              // nil: no run
+	progress func(text string) // nil: nobody hears it
+	client   *Client           // nil: none
+}
+
+func insideOf(ctx context.Context) inside {
+	in, _ := ctx.Value(insideKey{}).(inside)
+	return in
+}
 
 // RunFrom tells which run the context of a verb belongs to; false for any other context.
 func RunFrom(ctx context.Context) (Run, bool) {
-	run, ok := ctx.Value(runKey{}).(*Run)
-	if !ok {
+	run := insideOf(ctx).run
+	if run == nil {
 		return Run{}, false
 	}
 	return *run, true
+}
+
+// WithRun is a context in which RunFrom tells run, for calling a verb without a cluster, in a test for example.
+func WithRun(ctx context.Context, run Run) context.Context {
+	in := insideOf(ctx)
+	in.run = &run
+	return context.WithValue(ctx, insideKey{}, in)
+}
+
+// Progress says how far a verb is, for those who look at its job. The last text is kept, cut to 1 KiB; texts in quick
+// succession may be passed over, and over the way of simple runners (unary calls) none is sent. Outside a run it does
+// nothing.
+func Progress(ctx context.Context, text string) {
+	if say := insideOf(ctx).progress; say != nil {
+		say(text)
+	}
 }
 
 // Main is the whole of a runner's program: it reads flags and environment, serves the verbs until SIGTERM or SIGINT,

@@ -8,17 +8,18 @@ import (
 	"time"
 
 	carillonv1 "carillon/proto/carillon/v1"
-
-	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// Why the context of a verb ended before its time; context.Cause tells.
+// ErrCancelled is the cause (context.Cause) with which a verb's context ends when its controller ends the run: somebody
+// cancelled the job, or the run is not wanted any more for another reason.
+var ErrCancelled = errors.New("cancelled by the controller")
+
+// Why else the context of a verb ended before its time; context.Cause tells.
 var (
-	errTimeout   = errors.New("soft timeout")
-	errCancelled = errors.New("cancelled by the controller")
-	errGone      = errors.New("the controller's connection broke")
-	errSilent    = errors.New("the controller fell silent")
-	errStopping  = errors.New("the runner stops")
+	errTimeout  = errors.New("soft timeout")
+	errGone     = errors.New("the controller's connection broke")
+	errSilent   = errors.New("the controller fell silent")
+	errStopping = errors.New("the runner stops")
 )
 
 // desk runs the verbs of this process: one execution per run id, at most capacity at a time, and at most one slot's
@@ -30,12 +31,14 @@ type desk struct {
 	grace      time.Duration
 	log        *slog.Logger
 	deployment func() string
+	client     *Client // for the verbs; nil without controllers
 
 	mu        sync.Mutex
 	runs      map[string]*execution // by run id, until the verb's goroutine ended
-	refs      map[string]int        // goroutines of a ref that have not ended
+	refs      map[string]int        // goroutines of a ref's cron runs that have not ended
 	abandoned int                   // of runs: answered without waiting for the verb
 	past      memory
+	talk      talk
 	sessions  []*session
 	draining  bool
 	changed   chan struct{} // closed and replaced when a run ended
@@ -83,7 +86,7 @@ func (d *desk) admit(req *carillonv1.CallRequest, w waiter) *carillonv1.CallResp
 		return &carillonv1.CallResponse{RunId: id, Outcome: o, Error: text}
 	}
 	const failed, refused = carillonv1.Outcome_OUTCOME_FAILED, carillonv1.Outcome_OUTCOME_REFUSED
-	if id == "" || len(id) > 64 || len(ref) > 257 || len(req.GetIdempotencyKey()) > 512 {
+	if id == "" || len(id) > 64 || len(ref) > 257 || len(req.GetIdempotencyKey()) > 512 || len(req.GetJobId()) > 64 || len(req.GetTenant()) > 256 {
 		return say(failed, "malformed call")
 	}
 	if mine := d.deployment(); mine == "" {
@@ -110,7 +113,7 @@ func (d *desk) admit(req *carillonv1.CallRequest, w waiter) *carillonv1.CallResp
 		return say(refused, "draining")
 	case fn == nil:
 		return say(failed, "unknown verb "+clean(ref))
-	case req.GetSlot() != nil && d.refs[ref] > 0:
+	case req.GetSlot() != nil && req.GetJobId() == "" && d.refs[ref] > 0: // jobs of one slot after another may overlap
 		resp := say(failed, "previous run still executing")
 		d.past.keep(resp) // repeated, it must not begin after all
 		return resp
@@ -121,7 +124,7 @@ func (d *desk) admit(req *carillonv1.CallRequest, w waiter) *carillonv1.CallResp
 	return nil
 }
 
-func (d *desk) verb(ref string) func(context.Context) error {
+func (d *desk) verb(ref string) Handler {
 	n := len(d.module)
 	if len(ref) < n+2 || ref[:n] != d.module || ref[n] != '.' {
 		return nil
@@ -129,7 +132,7 @@ func (d *desk) verb(ref string) func(context.Context) error {
 	return d.verbs[ref[n+1:]]
 }
 
-func (d *desk) begin(req *carillonv1.CallRequest, fn func(context.Context) error, w waiter) {
+func (d *desk) begin(req *carillonv1.CallRequest, fn Handler, w waiter) {
 	now := time.Now()
 	timeout := defaultTimeout
 	if t := req.GetTimeout(); t != nil {
@@ -137,7 +140,7 @@ func (d *desk) begin(req *carillonv1.CallRequest, fn func(context.Context) error
 	}
 	e := &execution{
 		run: Run{
-			ID: req.GetRunId(), Ref: req.GetRef(), Attempt: int(req.GetAttempt()),
+			ID: req.GetRunId(), Ref: req.GetRef(), Job: JobID(req.GetJobId()), Tenant: req.GetTenant(), Attempt: int(req.GetAttempt()),
 			IdempotencyKey: req.GetIdempotencyKey(), Traceparent: req.GetTraceparent(), Deadline: now.Add(timeout),
 		},
 		begun:   now,
@@ -146,56 +149,37 @@ func (d *desk) begin(req *carillonv1.CallRequest, fn func(context.Context) error
 	if s := req.GetSlot(); s != nil {
 		e.run.Slot = s.AsTime()
 	}
-	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), runKey{}, &e.run))
+	in := inside{run: &e.run, client: d.client, progress: func(text string) { d.talk.say(e, text) }}
+	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), insideKey{}, in))
 	e.cancel = cancel
 	d.runs[e.run.ID] = e
-	d.refs[e.run.Ref]++
+	if e.run.Job == "" {
+		d.refs[e.run.Ref]++
+	}
 	if w.session != nil {
 		w.session.enter()
 	}
-	go d.run(ctx, e, fn)
+	go d.run(ctx, e, fn, req.GetPayload())
 }
 
 // run is the verb's goroutine.
-func (d *desk) run(ctx context.Context, e *execution, fn func(context.Context) error) {
+func (d *desk) run(ctx context.Context, e *execution, fn Handler, payload []byte) {
 	ctx, stop := context.WithDeadlineCause(ctx, e.run.Deadline, errTimeout)
 	defer stop()
 	watch := context.AfterFunc(ctx, func() {
 		time.AfterFunc(d.grace, func() { d.abandon(ctx, e) })
 	})
-	text, failed := "", true
+	s := said{failed: true}
 	defer func() { // also when the verb ends its goroutine
 		watch()
-		d.end(e, judge(ctx, e, text, failed))
+		d.end(e, judge(ctx, e, s))
 		e.cancel(nil)
 	}()
-	if text = "not begun"; ctx.Err() != nil {
+	if s.text = "not begun"; ctx.Err() != nil {
 		return
 	}
-	text = "the verb ended its goroutine"
-	text, failed = guard(ctx, fn, &e.run, d.log)
-}
-
-// judge says how a run ended whose verb returned (or was given up), from what it said and why its context ended.
-func judge(ctx context.Context, e *execution, text string, failed bool) *carillonv1.CallResponse {
-	resp := &carillonv1.CallResponse{
-		RunId: e.run.ID, Outcome: carillonv1.Outcome_OUTCOME_SUCCEEDED, Took: durationpb.New(time.Since(e.begun)),
-	}
-	if !failed {
-		return resp
-	}
-	resp.Outcome = carillonv1.Outcome_OUTCOME_FAILED
-	resp.Error = text
-	switch {
-	case ctx.Err() == nil:
-	case context.Cause(ctx) == errTimeout:
-		resp.Outcome = carillonv1.Outcome_OUTCOME_TIMED_OUT
-		resp.Error = clean("timed out: " + text)
-	default:
-		resp.Outcome = carillonv1.Outcome_OUTCOME_CANCELLED
-		resp.Error = clean(context.Cause(ctx).Error() + ": " + text)
-	}
-	return resp
+	s.text = "the verb ended its goroutine"
+	s = guard(ctx, fn, payload, &e.run, d.log)
 }
 
 // abandon answers a run whose verb ignores the end of its context. The verb goes on holding its place until it really
@@ -207,7 +191,7 @@ func (d *desk) abandon(ctx context.Context, e *execution) {
 		return
 	}
 	d.abandoned++
-	e.outcome = judge(ctx, e, "the verb goes on", true)
+	e.outcome = judge(ctx, e, said{failed: true, text: "the verb goes on"})
 	waiters := d.release(e)
 	d.mu.Unlock()
 	d.log.Warn("verb ignores its context", "ref", e.run.Ref, "run", e.run.ID, "after", time.Since(e.begun))
@@ -221,8 +205,10 @@ func (d *desk) abandon(ctx context.Context, e *execution) {
 func (d *desk) end(e *execution, resp *carillonv1.CallResponse) {
 	d.mu.Lock()
 	delete(d.runs, e.run.ID)
-	if d.refs[e.run.Ref]--; d.refs[e.run.Ref] == 0 {
-		delete(d.refs, e.run.Ref)
+	if e.run.Job == "" {
+		if d.refs[e.run.Ref]--; d.refs[e.run.Ref] == 0 {
+			delete(d.refs, e.run.Ref)
+		}
 	}
 	late := e.outcome != nil
 	if late {
@@ -240,9 +226,13 @@ func (d *desk) end(e *execution, resp *carillonv1.CallResponse) {
 	}
 }
 
-// release remembers the outcome of e, hands out those who wait for it and wakes a drain.
+// release remembers the outcome of e, hands out those who wait for it and wakes a drain. They hear before what the verb
+// said last.
 func (d *desk) release(e *execution) []waiter {
 	d.past.keep(e.outcome)
+	if text, ok := d.talk.take(e); ok {
+		e.tell(text)
+	}
 	waiters := e.waiters
 	e.waiters = nil
 	for _, w := range waiters {
@@ -265,7 +255,7 @@ func (d *desk) cancel(s *session, ids []string) {
 		mine := e != nil && e.waitsFor(s)
 		d.mu.Unlock()
 		if mine {
-			e.cancel(errCancelled)
+			e.cancel(ErrCancelled)
 		}
 	}
 }

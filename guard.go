@@ -2,6 +2,7 @@ package carillon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -10,20 +11,26 @@ import (
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
-// guard calls a verb and says whether it failed and with what text; a panic, also one of its error's Error method, is
-// a failure whose stack goes to the log.
-func guard(ctx context.Context, fn func(context.Context) error, run *Run, log *slog.Logger) (text string, failed bool) {
+// guard calls a verb and hears what it says; a panic, also one of its error's own methods, is a failure whose stack goes
+// to the log.
+func guard(ctx context.Context, fn Handler, payload []byte, run *Run, log *slog.Logger) (s said) {
 	defer func() {
 		if p := recover(); p != nil {
-			text, failed = clean("panic: "+sprint(p)), true
+			s = said{failed: true, text: clean("panic: " + sprint(p))}
 			stack := debug.Stack()
-			log.Error("verb panicked", "ref", run.Ref, "run", run.ID, "panic", text, "stack", string(stack[:min(len(stack), 4<<10)]))
+			log.Error("verb panicked", "ref", run.Ref, "run", run.ID, "panic", s.text, "stack", string(stack[:min(len(stack), 4<<10)]))
 		}
 	}()
-	if err := fn(ctx); err != nil {
-		return clean(err.Error()), true
+	output, err := fn(ctx, payload)
+	if n := len(output); err == nil && n > maxPayload {
+		err = Fail(fmt.Errorf("response: has %d bytes, at most %d are accepted", n, maxPayload))
 	}
-	return "", false
+	if err != nil {
+		s = said{failed: true, text: clean(err.Error())}
+		errors.As(err, &s.ask)
+		return s
+	}
+	return said{output: output}
 }
 
 // sprint is fmt.Sprint for a value whose own methods may panic with something that fmt passes on.
@@ -37,8 +44,10 @@ func sprint(v any) (s string) {
 }
 
 // clean makes a text fit for the ledger: valid UTF-8 without NUL, at most maxError bytes.
-func clean(s string) string {
-	s = s[:min(len(s), maxError)] // a character cut in two becomes the "?" of an invalid one
+func clean(s string) string { return cut(s, maxError) }
+
+func cut(s string, most int) string {
+	s = s[:min(len(s), most)] // a character cut in two becomes the "?" of an invalid one
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", " "), "?")
 }
 

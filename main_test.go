@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("CARILLON_TEST_RUNNER") == "" {
 		os.Exit(m.Run())
 	}
-	Main(module, Verbs{"beat": func(ctx context.Context) error {
+	Main(module, Verbs{"beat": Plain(func(ctx context.Context) error {
 		os.Stdout.WriteString("beating\n")
 		select {
 		case <-time.After(300 * time.Millisecond):
@@ -30,18 +30,23 @@ func TestMain(m *testing.M) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}})
+	})})
 }
 
 // meeting is a controller over real HTTP that tells where its runner is.
 type meeting struct {
 	carillonv1connect.UnimplementedRunnerServiceHandler
 	endpoint, gone chan string
+	live           chan string // of all controllers, with commas; may be nil
 }
 
 func (m meeting) Register(_ context.Context, req *carillonv1.RegisterRequest) (*carillonv1.RegisterResponse, error) {
 	m.endpoint <- req.GetEndpoint()
-	return &carillonv1.RegisterResponse{Deployment: "d1"}, nil
+	resp := &carillonv1.RegisterResponse{Deployment: "d1"}
+	if m.live != nil {
+		resp.Controllers = strings.Split(<-m.live, ",")
+	}
+	return resp, nil
 }
 
 func (m meeting) Heartbeat(context.Context, *carillonv1.HeartbeatRequest) (*carillonv1.HeartbeatResponse, error) {

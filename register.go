@@ -24,6 +24,7 @@ type registrar struct {
 	cfg     Config
 	request *carillonv1.RegisterRequest
 	client  *http.Client
+	verbs   *Client // what the verbs have; learns the controllers, too
 	log     *slog.Logger
 
 	mu  sync.Mutex
@@ -209,6 +210,9 @@ func (r *registrar) learn(live []string) {
 	add(live)
 	add(r.cfg.Controllers)
 	r.known = known
+	if r.verbs != nil {
+		r.verbs.learn(known)
+	}
 }
 
 // deregister takes the runner out at the first controller that answers within five seconds.

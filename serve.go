@@ -33,6 +33,15 @@ func Serve(ctx context.Context, cfg Config) error {
 	}
 	reg := newRegistrar(cfg, schema)
 	d := newDesk(cfg, reg.deployment)
+	if len(cfg.Controllers) > 0 {
+		client, err := NewClient("", WithControllers(cfg.Controllers...), WithToken(cfg.Token), WithTransport(cfg.Client))
+		if err != nil {
+			listener.Close()
+			return err
+		}
+		defer client.Close()
+		d.client, reg.verbs = client, client
+	}
 	server := newServer(cfg, d)
 	log := cfg.Log.With("module", cfg.Module.Name, "runner", cfg.Runner)
 	log.Info("runner serves", "address", listener.Addr().String(), "advertised", cfg.Advertise, "verbs", len(cfg.Verbs))
@@ -53,7 +62,7 @@ func Serve(ctx context.Context, cfg Config) error {
 		}
 	})
 	levels, stopLevels := context.WithCancel(context.WithoutCancel(ctx))
-	parts.Go(func() { d.keepLevels(levels) })
+	parts.Go(func() { d.tend(levels) })
 
 	<-running.Done()
 	log.Info("runner drains", "for at most", cfg.Drain)

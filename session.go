@@ -1,7 +1,6 @@
 package carillon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,16 +32,22 @@ type session struct {
 
 	mu     sync.Mutex
 	out    []*carillonv1.CallResponse
+	queued int               // about the bytes of out
+	said   map[string]string // what verbs said last, by run id
+	pulse  *carillonv1.AttachResponse_Beat
 	levels *uint32 // a level to tell
 	pong   uint64
 	ended  bool
 	cause  error // nil: the runner stops in peace
+
+	pulseBytes int
 }
 
 const (
 	messageOutcomes = 4096
 	messageBytes    = 512 << 10
 	queuedOutcomes  = 2 * messageOutcomes // a session with more to write reads no further calls
+	queuedBytes     = 16 << 20            // the same
 )
 
 // enter counts a call of the session; desk.mu is held.
@@ -130,7 +135,7 @@ func gone(err error) error {
 func (s *session) waitForRoom() {
 	for {
 		s.mu.Lock()
-		full := len(s.out) > queuedOutcomes && !s.ended
+		full := (len(s.out) > queuedOutcomes || s.queued > queuedBytes) && !s.ended
 		s.mu.Unlock()
 		if !full {
 			return
@@ -142,6 +147,7 @@ func (s *session) waitForRoom() {
 func (s *session) answer(resp *carillonv1.CallResponse) {
 	s.mu.Lock()
 	s.out = append(s.out, resp)
+	s.queued += weight(resp)
 	s.mu.Unlock()
 	s.signal()
 }
@@ -180,27 +186,6 @@ func (s *session) write(stream *connect.BidiStream[carillonv1.AttachRequest, car
 		}
 	}
 	return nil
-}
-
-// next takes a message's worth of what is to be said; over says that nothing will follow.
-func (s *session) next() (msg *carillonv1.AttachResponse, over bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended && (s.cause != nil || len(s.out) == 0) {
-		return nil, true
-	}
-	if len(s.out) == 0 && s.levels == nil && s.pong == 0 {
-		return nil, false
-	}
-	n, bytes := 0, 0
-	for n < min(len(s.out), messageOutcomes) && bytes < messageBytes {
-		bytes += weight(s.out[n])
-		n++
-	}
-	msg = &carillonv1.AttachResponse{Outcomes: s.out[:n:n], Credits: s.levels, Pong: s.pong}
-	s.out, s.levels, s.pong = s.out[n:], nil, 0
-	notify(s.room)
-	return msg, false
 }
 
 // end ends the session, the first call says why: in peace with nil, after which everything queued is still written, or
@@ -286,20 +271,6 @@ func (d *desk) relevel() {
 		if s := d.sessions[i]; level != s.level {
 			s.level = level
 			s.grant(level)
-		}
-	}
-}
-
-// keepLevels looks at the demand of the sessions ten times a second until ctx ends.
-func (d *desk) keepLevels(ctx context.Context) {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			d.relevel()
-		case <-ctx.Done():
-			return
 		}
 	}
 }

@@ -8,7 +8,7 @@ TYPE job_state ENUM (idle, executing)
 
 TYPE job_status ENUM (ready, running, blocked, succeeded, failed, cancelled)
 
-TYPE overlap ENUM (skip)
+TYPE overlap ENUM (skip, queue, allow, cancel)
 
 TYPE run_kind ENUM (slot, manual)
 
@@ -56,6 +56,11 @@ TABLE cron_jobs WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05, autova
     schedule text NOT NULL
     time_zone text NOT NULL DEFAULT ''::text
     controller text
+    fires boolean NOT NULL DEFAULT false
+    queue_id integer
+    max_attempts integer NOT NULL DEFAULT 1
+    backoff_ms integer NOT NULL DEFAULT 1000
+    backoff_max_ms integer NOT NULL DEFAULT 600000
 
 TABLE deployments
     id bigint NOT NULL IDENTITY
@@ -78,6 +83,7 @@ TABLE job_history PARTITION BY RANGE (ended_at)
     expires_at timestamp with time zone
     slot timestamp with time zone
     parent_id bigint
+    parent_salt integer
     cron_job_id bigint
     run_deployment bigint
     queue_id integer NOT NULL
@@ -107,6 +113,7 @@ TABLE job_history_default
     expires_at timestamp with time zone
     slot timestamp with time zone
     parent_id bigint
+    parent_salt integer
     cron_job_id bigint
     run_deployment bigint
     queue_id integer NOT NULL
@@ -145,6 +152,7 @@ TABLE jobs WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_
     expires_at timestamp with time zone
     slot timestamp with time zone
     parent_id bigint
+    parent_salt integer
     cron_job_id bigint
     run_deployment bigint
     queue_id integer NOT NULL
@@ -216,6 +224,8 @@ TABLE runs PARTITION BY RANGE (slot)
     kind run_kind NOT NULL DEFAULT 'slot'::run_kind
     controller text
     error text
+    job_id bigint
+    job_salt integer
 
 TABLE runs_default
     cron_job_id bigint NOT NULL
@@ -231,6 +241,8 @@ TABLE runs_default
     kind run_kind NOT NULL DEFAULT 'slot'::run_kind
     controller text
     error text
+    job_id bigint
+    job_salt integer
 
 TABLE settings
     id boolean NOT NULL DEFAULT true
@@ -248,11 +260,17 @@ INDEX CREATE INDEX job_history_default_ended_at_id_idx1 ON carillon.job_history_
 
 INDEX CREATE INDEX job_history_default_id_idx ON carillon.job_history_default USING btree (id)
 
+INDEX CREATE INDEX job_history_default_parent_id_ended_at_id_idx ON carillon.job_history_default USING btree (parent_id, ended_at, id) WHERE (parent_id IS NOT NULL)
+
 INDEX CREATE INDEX job_history_ended ON ONLY carillon.job_history USING btree (ended_at, id)
 
 INDEX CREATE INDEX job_history_id ON ONLY carillon.job_history USING btree (id)
 
+INDEX CREATE INDEX job_history_parent ON ONLY carillon.job_history USING btree (parent_id, ended_at, id) WHERE (parent_id IS NOT NULL)
+
 INDEX CREATE INDEX job_keys_expiry ON carillon.job_keys USING btree (expires_at) WHERE (expires_at IS NOT NULL)
+
+INDEX CREATE INDEX jobs_cron_job ON carillon.jobs USING btree (cron_job_id) WHERE (cron_job_id IS NOT NULL)
 
 INDEX CREATE INDEX jobs_parent ON carillon.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL)
 
@@ -308,9 +326,17 @@ INDEX CREATE UNIQUE INDEX settings_pkey ON carillon.settings USING btree (id)
 
 CONSTRAINT cron_job_notes.cron_job_notes_cron_job_id_fkey FOREIGN KEY (cron_job_id) REFERENCES cron_jobs(id) ON DELETE CASCADE
 
+CONSTRAINT cron_jobs.cron_jobs_backoff_max_ms_check CHECK ((backoff_max_ms > 0))
+
+CONSTRAINT cron_jobs.cron_jobs_backoff_ms_check CHECK ((backoff_ms > 0))
+
 CONSTRAINT cron_jobs.cron_jobs_deployment_id_fkey FOREIGN KEY (deployment_id) REFERENCES deployments(id)
 
+CONSTRAINT cron_jobs.cron_jobs_max_attempts_check CHECK (((max_attempts >= 1) AND (max_attempts <= 1000)))
+
 CONSTRAINT cron_jobs.cron_jobs_module_id_fkey FOREIGN KEY (module_id) REFERENCES modules(id) ON DELETE CASCADE
+
+CONSTRAINT cron_jobs.cron_jobs_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES queues(id)
 
 CONSTRAINT cron_jobs.cron_jobs_shard_check CHECK ((shard >= 0))
 
@@ -319,6 +345,8 @@ CONSTRAINT cron_jobs.cron_jobs_timeout_ms_check CHECK ((timeout_ms > 0))
 CONSTRAINT cron_jobs.disabled_has_a_reason_off CHECK (((NOT enabled) OR ((paused_at IS NULL) AND (removed_at IS NULL) AND (set_aside_at IS NULL))))
 
 CONSTRAINT cron_jobs.executing_names_its_run CHECK (((state = 'idle'::job_state) OR ((run_id IS NOT NULL) AND (run_slot IS NOT NULL) AND (started_at IS NOT NULL) AND (deadline_at IS NOT NULL) AND (controller IS NOT NULL) AND (run_deployment IS NOT NULL))))
+
+CONSTRAINT cron_jobs.firing_names_its_queue CHECK (((NOT fires) OR (queue_id IS NOT NULL)))
 
 CONSTRAINT cron_jobs.next_execution_is_a_time CHECK (isfinite(next_execution))
 
@@ -360,11 +388,15 @@ CONSTRAINT runners.runners_capacity_check CHECK ((capacity > 0))
 
 CONSTRAINT runners.runners_deployment_id_fkey FOREIGN KEY (deployment_id) REFERENCES deployments(id) ON DELETE CASCADE
 
+CONSTRAINT runs.fired_names_its_job CHECK (((verdict = 'fired'::verdict) = ((job_id IS NOT NULL) AND (job_salt IS NOT NULL))))
+
 CONSTRAINT runs.runs_check CHECK ((slot <= slot_to))
 
 CONSTRAINT runs.runs_check1 CHECK (((run_id IS NULL) = (verdict = ANY (ARRAY['skipped_overlap'::verdict, 'skipped_missed'::verdict, 'skipped_paused'::verdict]))))
 
 CONSTRAINT runs.runs_count_check CHECK ((count > 0))
+
+CONSTRAINT runs_default.fired_names_its_job CHECK (((verdict = 'fired'::verdict) = ((job_id IS NOT NULL) AND (job_salt IS NOT NULL))))
 
 CONSTRAINT runs_default.runs_check CHECK ((slot <= slot_to))
 
@@ -385,3 +417,9 @@ FUNCTION create_run_partitions(ahead integer) RETURNS integer SECURITY DEFINER S
 FUNCTION drop_job_partitions(keep integer) RETURNS integer SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
 
 FUNCTION drop_run_partitions(keep integer) RETURNS integer SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
+
+FUNCTION enqueue(ref text, payload jsonb, delay interval, priority integer, tenant text, unique_key text, idempotency_key text, tags text[], timeout interval, max_attempts integer, backoff interval, backoff_ceiling interval, unique_window interval, expires_at timestamp with time zone, notify boolean) RETURNS text SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
+
+FUNCTION job_id(n bigint, salt integer) RETURNS text SET search_path=pg_catalog, pg_temp
+
+FUNCTION text_problem(value text, at_least integer, at_most integer) RETURNS text SET search_path=pg_catalog, pg_temp

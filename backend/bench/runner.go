@@ -83,7 +83,7 @@ func serve(ctx context.Context, c RunnerConfig, b *begins) error {
 	}
 	verbs := carillon.Verbs{}
 	for i := range c.Verbs {
-		verbs[verbName(i)] = b.verb
+		verbs[verbName(i)] = carillon.Plain(b.verb)
 	}
 	return carillon.Serve(ctx, carillon.Config{
 		Module: carillon.Module{Name: c.Module, Language: schema.Go, Digest: fmt.Sprintf("%016x", c.Verbs), Schema: string(text)},

@@ -40,6 +40,10 @@ func (n named) SkipCronJobs(ctx context.Context, claims []cron.Claim) error {
 	return n.Store.SkipCronJobs(ctx, n.key, claims)
 }
 
+func (n named) FireCronJobs(ctx context.Context, claims []cron.Claim) ([]cron.Firing, error) {
+	return n.Store.FireCronJobs(ctx, n.key, claims)
+}
+
 const (
 	overdueAfter = 5 * time.Second  // anybody may claim what is later
 	ownAfter     = 10 * time.Second // a run in our own name of which we know nothing, is not ours, after this
@@ -63,8 +67,28 @@ func (n named) Partitions(ctx context.Context, ahead, keep int) error {
 	if _, err := n.Store.CreateRunPartitions(ctx, ahead); err != nil {
 		return err
 	}
-	_, err := n.Store.DropRunPartitions(ctx, keep)
+	if _, err := n.Store.DropRunPartitions(ctx, keep); err != nil {
+		return err
+	}
+	if _, err := n.Store.CreateJobPartitions(ctx, ahead); err != nil {
+		return err
+	}
+	_, err := n.Store.DropJobPartitions(ctx, keep)
 	return err
+}
+
+const keysPage = 10_000
+
+// Forget drops what nobody asks for any more: runners and deployments, and the keys of jobs that have expired.
+func (n named) Forget(ctx context.Context) error {
+	if err := n.Store.Forget(ctx); err != nil {
+		return err
+	}
+	for {
+		if dropped, err := n.Store.ForgetJobKeys(ctx, keysPage); err != nil || dropped < keysPage {
+			return err
+		}
+	}
 }
 
 func (n named) ListRunners(ctx context.Context) ([]deployment.Runner, error) {

@@ -13,11 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +27,7 @@ import (
 	"carillon/backend/engine/cluster"
 	"carillon/backend/engine/deploy"
 	"carillon/backend/engine/dispatch"
+	"carillon/backend/engine/queue"
 	"carillon/backend/engine/scheduler"
 	"carillon/backend/engine/sweep"
 	"carillon/backend/store"
@@ -50,6 +49,8 @@ type house struct {
 	dispatch  *dispatch.Dispatcher
 	sweep     *sweep.Sweeper
 	deploy    *deploy.Engine
+	queue     *queue.Queue
+	catalog   *catalog
 
 	draining atomic.Bool
 	look     chan struct{} // the list of runners is to be read now
@@ -138,12 +139,16 @@ func (h *house) build() (err error) {
 	if err != nil {
 		return err
 	}
-	h.dispatch = dispatch.New(dispatch.Config{Controller: h.key, Token: h.cfg.ClusterToken, Log: h.log})
+	h.dispatch = dispatch.New(dispatch.Config{
+		Controller: h.key, Token: h.cfg.ClusterToken, Log: h.log,
+		OnRoom: func() { h.queue.Roomier() }, OnProgress: func(run cron.RunID, text string) { h.queue.Progress(run, text) },
+	})
+	h.catalog = newCatalog(h.dispatch)
 	h.scheduler = scheduler.New(scheduler.Config{
 		Store: h.store, Lists: h.store, Caller: caller{h.dispatch}, Clock: h.cluster.Clock(),
 		Cancel:     func(reason string) { h.dispatch.CancelAll(reason) },
 		StealDelay: t.StealDelay, Reset: t.Reset, Grace: t.Grace, MaxInFlight: h.cfg.MaxInFlight, Logger: h.log,
-		OnStart: h.metrics.onStart, OnVerdict: h.metrics.onVerdict, Span: span,
+		OnStart: h.metrics.onStart, OnVerdict: h.metrics.onVerdict, OnFired: h.onFired, Span: span,
 	})
 	h.sweep, err = sweep.New(sweep.Config{
 		Keep: h.cfg.KeepDays, Known: h.scheduler.Known, Overdue: h.scheduler.Overdue, Freed: h.onFreed, Logger: h.log,
@@ -151,6 +156,11 @@ func (h *house) build() (err error) {
 	if err != nil {
 		return err
 	}
+	h.queue = queue.New(queue.Config{
+		Store: jobs{h.store}, Lists: jobs{h.store}, Capacity: h.catalog, Caller: jobCaller{h.dispatch}, Clock: h.cluster.Clock(),
+		Hints: jobHints{h}, Unswept: func() int { return h.sweep.Stats().Unswept }, MaxInFlight: h.cfg.MaxInFlight, Logger: h.log,
+		OnStart: h.metrics.onJobStart, OnEnd: h.metrics.onJobEnd, OnAsked: h.onAsked, Span: jobSpan,
+	})
 	h.deploy = deploy.New(deploy.Config{Store: h.store, Reachable: h.dispatch.Reachable, Changed: h.onChanged, Now: h.cluster.Clock().Now, Logger: h.log})
 	h.observe()
 	return nil
@@ -183,7 +193,10 @@ func (h *house) run(ctx context.Context, l net.Listener) error {
 	part("dispatch", h.dispatch.Run)
 	part("scheduler", h.scheduler.Run)
 	part("sweep", h.sweep.Run)
+	part("queue", h.queue.Run)
 	part("runners", h.followRunners)
+	part("limits", h.mendLimits)
+	part("listener", func(ctx context.Context) error { return h.store.ListenJobs(ctx, h.queue.Heard) })
 	h.log.InfoContext(ctx, "controller started", "endpoint", h.endpoint, "pid", os.Getpid(), "version", h.cfg.Version)
 	select {
 	case <-ctx.Done():
@@ -202,13 +215,16 @@ func (h *house) run(ctx context.Context, l net.Listener) error {
 func (h *house) drain(ctx context.Context, server *http.Server) error {
 	ctx = context.WithoutCancel(ctx)
 	h.draining.Store(true)
-	h.log.InfoContext(ctx, "controller draining", "in_flight", h.scheduler.Stats().InFlight)
+	h.log.InfoContext(ctx, "controller draining", "in_flight", h.scheduler.Stats().InFlight, "jobs_in_flight", h.queue.Stats().InFlight)
 	grace, cancel := context.WithTimeout(ctx, h.cfg.Timing.Drain)
 	defer cancel()
 	if err := h.cluster.Drain(grace); err != nil {
 		h.log.WarnContext(ctx, "not marked as draining", "error", err)
 	}
-	err := h.scheduler.Drain(grace)
+	var drains errgroup.Group
+	drains.Go(func() error { return h.scheduler.Drain(grace) })
+	drains.Go(func() error { return h.queue.Drain(grace) })
+	err := drains.Wait()
 	last, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err == nil { // otherwise the sweep frees what is left, by this controller's silence
@@ -226,17 +242,22 @@ func (h *house) drain(ctx context.Context, server *http.Server) error {
 // others join does not yet know whom to hint, and they listed their shards before its rows were there.
 func (h *house) onRing(_, next *ring.Ring) {
 	h.scheduler.OnRing(next.First(h.key), next.Second(h.key))
+	h.queue.OnRing(next.First(h.key), next.Second(h.key))
 	time.AfterFunc(2*h.cfg.Timing.Beat, h.scheduler.Reset)
 }
 
 // onFence gives the calls in flight up: the others may soon declare them lost.
 func (h *house) onFence() {
 	h.scheduler.Fence()
+	h.queue.Fence()
 	n := h.dispatch.CancelAll("fenced: heartbeats ended")
 	h.log.Warn("controller fenced", "cancelled", n)
 }
 
-func (h *house) onHeal() { h.scheduler.Unfence() }
+func (h *house) onHeal() {
+	h.scheduler.Unfence()
+	h.queue.Unfence()
+}
 
 // onFreed tries the rows that were freed here at once: slots that came during a lost run are due.
 func (h *house) onFreed(runs []cron.Run) {
@@ -292,67 +313,27 @@ func (h *house) Hint(ctx context.Context, modules []string, runners bool) error 
 	return h.scheduler.Hint(ctx, modules)
 }
 
-// lookForRunners has the list of runners read now: a deployment that just became live has runners that not every
-// controller has a stream to.
-func (h *house) lookForRunners() {
-	select {
-	case h.look <- struct{}{}:
-	default:
-	}
-}
-
 func (h *house) RunNow(ctx context.Context, ref string) (cron.Job, error) {
 	if h.draining.Load() {
 		return cron.Job{}, fmt.Errorf("%w: this controller is draining", cron.ErrUnavailable)
 	}
-	j, err := h.store.StartManualRun(ctx, h.key, h.cfg.Timing.HardGrace, ref, cron.RunID(uuid.Must(uuid.NewV7())))
+	j, _, err := h.store.GetCronJob(ctx, ref)
+	if err == nil && j.Fires {
+		j, fired, err := h.store.FireManualRun(ctx, h.key, ref, cron.RunID(uuid.Must(uuid.NewV7())))
+		if err == nil {
+			h.onFired([]cron.Firing{fired})
+		}
+		return j, err
+	}
+	if err != nil {
+		return j, err
+	}
+	j, err = h.store.StartManualRun(ctx, h.key, h.cfg.Timing.HardGrace, ref, cron.RunID(uuid.Must(uuid.NewV7())))
 	if err != nil {
 		return j, err
 	}
 	h.scheduler.Started(j)
 	return j, nil
-}
-
-// forgetRunner is how long a runner is called on after it left the list: after an outage of the database, or of this
-// process, its next heartbeat is still to come. One that is really gone has no stream and gets no call.
-const forgetRunner = 10 * time.Second
-
-// followRunners keeps the dispatcher's list of live runners, read each second and when something was said.
-func (h *house) followRunners(ctx context.Context) error {
-	failing := false
-	known := map[string]dispatch.Runner{}
-	missing := map[string]time.Time{} // since when
-	for {
-		runners, err := h.store.ListRunners(ctx)
-		switch {
-		case err == nil:
-			for key := range known {
-				if _, counted := missing[key]; !counted {
-					missing[key] = time.Now()
-				}
-			}
-			for _, r := range runners {
-				known[r.Key] = dispatch.Runner{Key: r.Key, Endpoint: r.Endpoint, Deployment: r.Deployment, Capacity: r.Capacity, Stream: r.Stream}
-				delete(missing, r.Key)
-			}
-			for key, since := range missing {
-				if time.Since(since) > forgetRunner {
-					delete(known, key)
-					delete(missing, key)
-				}
-			}
-			h.dispatch.SetRunners(slices.Collect(maps.Values(known)))
-		case ctx.Err() == nil && !failing: // those known are called on
-			h.log.WarnContext(ctx, "runners not listed", "error", err)
-		}
-		failing = err != nil
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-h.look:
-		case <-time.After(time.Second):
-		}
-	}
 }
 
 // caller is the dispatcher as the scheduler wants it.

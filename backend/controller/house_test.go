@@ -160,7 +160,7 @@ func TestHouse(t *testing.T) {
 	ran := map[string]int{}
 	begun, release := make(chan struct{}), make(chan struct{})
 	play(t, a, carillon.Verbs{
-		"beat": func(ctx context.Context) error {
+		"beat": carillon.Plain(func(ctx context.Context) error {
 			run, ok := carillon.RunFrom(ctx)
 			mu.Lock()
 			defer mu.Unlock()
@@ -168,8 +168,8 @@ func TestHouse(t *testing.T) {
 				t.Errorf("run %+v, %t", run, ok)
 			}
 			return nil
-		},
-		"slow": func(ctx context.Context) error { close(begun); <-release; return ctx.Err() },
+		}),
+		"slow": carillon.Plain(func(ctx context.Context) error { close(begun); <-release; return ctx.Err() }),
 	}, map[string]string{"beat": "* * * * * *", "slow": "0 0 1 1 *"})
 	slots := func() int { mu.Lock(); defer mu.Unlock(); return len(ran) }
 

@@ -30,7 +30,7 @@ func listen(c Config) (net.Listener, string, error) {
 // are long; they show every 15 s that they live.
 func (h *house) serverOf() (*http.Server, error) {
 	api, err := rpc.Handler(rpc.Config{
-		Key: h.key, Version: h.cfg.Version, Reader: h.store, Runners: h.store, House: h, Deploy: h.deploy,
+		Key: h.key, Version: h.cfg.Version, Reader: h.store, Runners: h.store, House: h, Deploy: h.deploy, Jobs: h, JobReader: h.store,
 		Tokens: rpc.Tokens{Admin: h.cfg.AdminToken, Cluster: h.cfg.ClusterToken}, RunnerBeat: h.cfg.Timing.RunnerBeat, Logger: h.log,
 	})
 	if err != nil {

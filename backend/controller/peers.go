@@ -57,6 +57,14 @@ func (p *peers) Interrupted(ctx context.Context, endpoint string) (bool, error) 
 
 // hint tells members that rows or runners changed, and waits until all have looked or the patience is over.
 func (p *peers) hint(ctx context.Context, members []ring.Member, self string, req *carillonv1.HintRequest) error {
+	return p.all(ctx, members, self, func(ctx context.Context, m ring.Member) error {
+		_, err := p.to(m.Endpoint).Hint(ctx, req)
+		return err
+	})
+}
+
+// all says something to all members but this one, at the same time, until the patience is over.
+func (p *peers) all(ctx context.Context, members []ring.Member, self string, say func(context.Context, ring.Member) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hintPatience)
 	defer cancel()
 	errs := make([]error, len(members))
@@ -66,7 +74,7 @@ func (p *peers) hint(ctx context.Context, members []ring.Member, self string, re
 			continue
 		}
 		wg.Go(func() {
-			if _, err := p.to(m.Endpoint).Hint(ctx, req); err != nil {
+			if err := say(ctx, m); err != nil {
 				errs[i] = fmt.Errorf("hint %s: %w", m.Key, err)
 			}
 		})

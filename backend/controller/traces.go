@@ -16,6 +16,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"carillon/backend/core/cron"
+	"carillon/backend/core/job"
+	"carillon/backend/engine/queue"
 	"carillon/backend/engine/scheduler"
 )
 
@@ -55,6 +57,26 @@ func span(call scheduler.Call) (traceparent string, end func(scheduler.Outcome))
 		s.SetAttributes(attribute.String("carillon.verdict", string(o.Verdict)))
 		if o.Verdict != cron.Succeeded {
 			s.SetStatus(codes.Error, o.Error)
+		}
+		s.End()
+	}
+}
+
+// jobSpan covers one run of a job from its claim to the verb's outcome.
+func jobSpan(call queue.Call) (traceparent string, end func(job.Outcome)) {
+	ctx, s := otel.Tracer("carillon").Start(context.Background(), "job "+call.Ref, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+		attribute.String("carillon.ref", call.Ref), attribute.String("carillon.run", call.Run.String()), attribute.String("carillon.job", call.Job.String()),
+		attribute.String("carillon.tenant", call.Tenant), attribute.String("carillon.deployment", call.Deployment), attribute.Int("carillon.attempt", call.Attempt),
+	))
+	if !s.IsRecording() {
+		return "", func(job.Outcome) {}
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"], func(o job.Outcome) {
+		s.SetAttributes(attribute.String("carillon.verdict", string(o.Verdict)))
+		if o.Verdict != cron.Succeeded {
+			s.SetStatus(codes.Error, o.Text)
 		}
 		s.End()
 	}

@@ -44,11 +44,11 @@ func TestSpansFromClaimToVerb(t *testing.T) {
 	n := move(t, db, nil)
 	eventually(t, "it is ready", n.ready)
 	parents := make(chan string, 100)
-	play(t, n, carillon.Verbs{"beat": func(ctx context.Context) error {
+	play(t, n, carillon.Verbs{"beat": carillon.Plain(func(ctx context.Context) error {
 		run, _ := carillon.RunFrom(ctx)
 		parents <- run.Traceparent
 		return nil
-	}}, map[string]string{"beat": "* * * * * *"})
+	})}, map[string]string{"beat": "* * * * * *"})
 	parent := within(t, 10*time.Second, parents)
 	n.out(t) // writes the last spans
 	parts := strings.Split(parent, "-")

@@ -4,19 +4,16 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"debug/buildinfo"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"carillon/backend/core/schema"
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
@@ -32,16 +29,45 @@ package carillon
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 type Module struct{ Name, Language, Digest, Schema string }
 
-type Verbs map[string]func(context.Context) error
+type Handler func(context.Context, []byte) ([]byte, error)
+
+type Verbs map[string]Handler
+
+type Unit struct{}
+
+func Plain(fn func(context.Context) error) Handler {
+	return func(ctx context.Context, _ []byte) ([]byte, error) { return nil, fn(ctx) }
+}
+
+func Takes[Q any](fn func(context.Context, Q) error) Handler {
+	return func(ctx context.Context, _ []byte) ([]byte, error) { return nil, fn(ctx, *new(Q)) }
+}
+
+func Gives[R any](fn func(context.Context) (R, error)) Handler {
+	return func(ctx context.Context, _ []byte) ([]byte, error) {
+		r, err := fn(ctx)
+		return fmt.Appendf(nil, "%v", r), err
+	}
+}
+
+func Func[Q, R any](fn func(context.Context, Q) (R, error)) Handler {
+	return func(ctx context.Context, _ []byte) ([]byte, error) {
+		r, err := fn(ctx, *new(Q))
+		return fmt.Appendf(nil, "%v", r), err
+	}
+}
 
 func Main(m Module, verbs Verbs) {
 	fmt.Printf("%s %s %d %s\n", m.Name, m.Language, len(m.Digest), m.Schema)
-	for name, verb := range verbs {
-		fmt.Println(name, verb(context.Background()))
+	for _, name := range slices.Sorted(maps.Keys(verbs)) {
+		out, err := verbs[name](context.Background(), nil)
+		fmt.Printf("%s %s%v\n", name, out, err)
 	}
 }
 `
@@ -235,6 +261,53 @@ func Job(context.Context) error { return fmt.Errorf("%T", carillon.Module{}) }
 	}
 }
 
+func TestVerbsAreServedByTheirSignature(t *testing.T) {
+	dir := withSDK(t, `
+-- u/go.mod --
+module example.com/u
+
+go 1.26.0
+
+require carillon v0.0.0
+
+replace carillon => ../sdk
+-- u/u.go --
+package u
+
+import (
+	"context"
+
+	"carillon"
+)
+
+type mail struct{ To string }
+
+//carillon:verb
+func A(context.Context) error { return nil }
+
+//carillon:verb
+func B(ctx context.Context, m mail) error { return nil }
+
+//carillon:verb
+func C(context.Context) (int, error) { return 7, nil }
+
+//carillon:verb
+func D(ctx context.Context, m *mail) (map[string]mail, error) { return map[string]mail{"x": {"y"}}, nil }
+
+//carillon:verb
+func E(ctx context.Context, _ carillon.Unit) (carillon.Unit, error) { return carillon.Unit{}, nil }
+`)
+	src, _, printed := build(t, filepath.Join(dir, "u"))
+	if !strings.HasSuffix(printed, "a <nil>\nb <nil>\nc 7<nil>\nd map[x:{y}]<nil>\ne {}<nil>\n") {
+		t.Errorf("the runner prints:\n%s", printed)
+	}
+	want := "module u\nverb a(Unit) Unit\nverb b(mail) Unit\nverb c(Unit) Int\nverb d(mail?) {String: mail}?\nverb e(Unit) Unit\n" +
+		"data mail {\n  To String\n}\n"
+	if d := cmp.Diff(want, src.Module.Text()); d != "" {
+		t.Errorf("schema (-want +got):\n%s", d)
+	}
+}
+
 func TestBuildRefusesClearly(t *testing.T) {
 	dir := withSDK(t, `
 -- kotlin/job.kt --
@@ -259,7 +332,7 @@ func Job(context.Context) error { return nil }
 `)
 	tests := []struct{ name, dir, sdk, want string }{
 		{"a Kotlin module", "kotlin", "sdk", "a kotlin module has a runner of its own"},
-		{"a module without verbs", "idle", "sdk", "it has no verbs, put //carillon:cron and a schedule above a function"},
+		{"a module without verbs", "idle", "sdk", "it has no verbs, put //carillon:verb, or //carillon:cron and a schedule, above a function"},
 		{"an SDK that is none", "u", "u", "is no checkout of Carillon"},
 		{"an SDK that is not there", "u", "gone", "is no checkout of Carillon"},
 	}
@@ -293,57 +366,12 @@ func TestRunnersOnTheRealSDK(t *testing.T) {
 			t.Errorf("%s: the runner says %v", dir, &got)
 		}
 	}
-}
-
-func TestTheGeneratedSchemaIsTheContracts(t *testing.T) {
-	m := schema.Module{Name: "m", Language: schema.Go, Verbs: []schema.Verb{
-		{Name: "plain", Request: "Order", Response: schema.Unit},
-		{Name: "full", Request: schema.Unit, Response: schema.Unit, Cron: &schema.Cron{
-			Schedule: "0 0 * * *", TimeZone: "Europe/Paris", Timeout: 1234567 * time.Microsecond, Catchup: schema.CatchupAll}},
-		{Name: "none", Request: schema.Unit, Response: schema.Unit, Cron: &schema.Cron{Schedule: "* * * * *", Timeout: 24 * time.Hour, Catchup: schema.CatchupNone}},
-	}}
-	text, err := protoJSON(m)
-	if err != nil {
-		t.Fatal(err)
+	src, _, printed := build(t, "../../examples/mailroom")
+	var got carillonv1.Schema
+	if err := protojson.Unmarshal([]byte(printed), &got); err != nil {
+		t.Fatalf("the schema is not the contract's: %v\n%s", err, printed)
 	}
-	var s carillonv1.Schema
-	if err := protojson.Unmarshal([]byte(text), &s); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	full, none := s.GetVerbs()[1].GetCron(), s.GetVerbs()[2].GetCron()
-	if s.GetModule() != "m" || s.GetLanguage() != "go" || s.GetVerbs()[0].GetCron() != nil || s.GetVerbs()[0].GetRequest() != "Order" ||
-		full.GetSchedule() != "0 0 * * *" || full.GetTimeZone() != "Europe/Paris" || full.GetTimeout().AsDuration() != 1234567*time.Microsecond ||
-		full.GetCatchup() != carillonv1.Catchup_CATCHUP_ALL || full.GetOverlap() != carillonv1.Overlap_OVERLAP_SKIP ||
-		none.GetTimeout().AsDuration() != 24*time.Hour || none.GetCatchup() != carillonv1.Catchup_CATCHUP_NONE {
-		t.Errorf("got %v", &s)
-	}
-}
-
-func TestGenerateStaysInItsDirectory(t *testing.T) {
-	dir := extract(t, txtar.Parse([]byte(tinySource)))
-	src, err := Read(t.Context(), filepath.Join(dir, "u", "internal", "night"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	into := t.TempDir()
-	if err := Generate(src, into); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(into, mainFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`verbs "example.com/tiny/internal/night"`, `"shift": verbs.Shift,`, src.Digest, "DO NOT EDIT"} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("main.go has no %s:\n%s", want, text)
-		}
-	}
-	overlay, err := os.ReadFile(filepath.Join(into, overlayFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var o struct{ Replace map[string]string }
-	if err := json.Unmarshal(overlay, &o); err != nil || o.Replace[filepath.Join(src.Dir, "carillonrunner", mainFile)] != filepath.Join(into, mainFile) {
-		t.Errorf("overlay %s: %v", overlay, err)
+	if len(got.GetVerbs()) != len(src.Module.Verbs) || len(got.GetData()) != len(src.Module.Data) || got.GetVerbs()[0].GetRequest() != "Mail" {
+		t.Errorf("the runner of verbs with requests says %v", &got)
 	}
 }

@@ -99,7 +99,8 @@ func (r *reader) function(fn *ast.FuncDecl, as []schema.Annotation) {
 	v := schema.Verb{Name: verbName(fn.Name.Name), Request: schema.Unit, Response: schema.Unit}
 	i := len(s.Module.Verbs)
 	r.faults = append(r.faults, schema.Annotate(&v, i, as, r.where)...)
-	if v.Cron == nil {
+	declared := slices.ContainsFunc(as, func(a schema.Annotation) bool { return a.Name == "verb" })
+	if v.Cron == nil && !declared {
 		return
 	}
 	name := r.span(fn.Name.Pos(), len(fn.Name.Name))
@@ -117,28 +118,62 @@ func (r *reader) function(fn *ast.FuncDecl, as []schema.Annotation) {
 	r.parameters(fn, &v, i)
 	r.results(fn, &v, i)
 	s.Module.Verbs = append(s.Module.Verbs, v)
-	s.Funcs[v.Name] = fn.Name.Name
+	s.Funcs[v.Name], s.makers[v.Name] = fn.Name.Name, maker(fn)
 }
 
-const signature = "func X(ctx context.Context) error"
+// maker is the SDK's function that makes a handler of a function.
+func maker(fn *ast.FuncDecl) string {
+	switch takes, gives := len(flatten(fn.Type.Params)) > 1, len(flatten(fn.Type.Results)) > 1; {
+	case takes && gives:
+		return "Func"
+	case takes:
+		return "Takes"
+	case gives:
+		return "Gives"
+	}
+	return "Plain"
+}
+
+const (
+	signature        = "func X(ctx context.Context) error"
+	requestSignature = "func X(ctx context.Context, request Q) (R, error), without Q or R where there is none"
+)
+
+// form is what the function of a verb looks like.
+func form(v *schema.Verb) string {
+	if v.Cron != nil {
+		return "a verb is " + signature
+	}
+	return "a verb is " + requestSignature
+}
 
 // parameters checks that a verb takes a context, and notes a request.
 func (r *reader) parameters(fn *ast.FuncDecl, v *schema.Verb, index int) {
 	params := flatten(fn.Type.Params)
 	if len(params) == 0 {
-		r.fault(fn.Name.Pos(), len(fn.Name.Name), "a verb is "+signature, "first parameter must be context.Context")
+		r.fault(fn.Name.Pos(), len(fn.Name.Name), form(v), "first parameter must be context.Context")
 		return
 	}
 	request := params[1:]
 	if t, ok := r.typeOf(params[0].typ); ok && !isContext(t) {
-		r.faultAt(params[0].at, "a verb is "+signature, "first parameter must be context.Context")
+		r.faultAt(params[0].at, form(v), "first parameter must be context.Context")
 		if len(params) == 1 { // a lone parameter of another type was meant as the request
 			return
 		}
 	}
-	if len(request) > 0 {
-		v.Request = r.typeText(request[0].typ)
-		r.where[schema.Part{Verb: index, Name: schema.PartRequest}] = schema.Place{Span: r.nodeSpan(request[0].at)}
+	if len(request) == 0 {
+		return
+	}
+	v.Request = r.verbType(v, request[0], "Request")
+	r.where[schema.Part{Verb: index, Name: schema.PartRequest}] = schema.Place{Span: r.nodeSpan(request[0].at)}
+	if v.Cron != nil {
+		return
+	}
+	if _, variadic := request[0].typ.(*ast.Ellipsis); variadic {
+		r.faultAt(request[0].at, "write a slice", "a verb takes one request, not any number of them")
+	}
+	if len(request) > 1 {
+		r.faultAt(request[1].at, "write a struct of them", "a verb takes one request, not %d", len(request))
 	}
 }
 
@@ -146,17 +181,37 @@ func (r *reader) parameters(fn *ast.FuncDecl, v *schema.Verb, index int) {
 func (r *reader) results(fn *ast.FuncDecl, v *schema.Verb, index int) {
 	results := flatten(fn.Type.Results)
 	if len(results) == 0 {
-		r.fault(fn.Name.Pos(), len(fn.Name.Name), "a verb is "+signature, "must at least return an error")
+		r.fault(fn.Name.Pos(), len(fn.Name.Name), form(v), "must at least return an error")
 		return
 	}
 	last := results[len(results)-1]
 	if t, ok := r.typeOf(last.typ); ok && !types.Identical(t, types.Universe.Lookup("error").Type()) {
-		r.faultAt(last.at, "a verb is "+signature, "must return an error but is %s", r.typeText(last.typ))
+		r.faultAt(last.at, form(v), "must return an error but is %s", r.typeText(last.typ))
 	}
-	if len(results) > 1 {
-		v.Response = r.typeText(results[0].typ)
-		r.where[schema.Part{Verb: index, Name: schema.PartResponse}] = schema.Place{Span: r.nodeSpan(results[0].at)}
+	if len(results) == 1 {
+		return
 	}
+	v.Response = r.verbType(v, results[0], "Response")
+	r.where[schema.Part{Verb: index, Name: schema.PartResponse}] = schema.Place{Span: r.nodeSpan(results[0].at)}
+	if len(results) > 2 && v.Cron == nil {
+		r.faultAt(results[1].at, "write a struct of them", "a verb returns one response, not %d", len(results)-1)
+	}
+}
+
+// verbType is the schema's text of a request or response, whose data types are noted. Of a cron job, which can have
+// neither, it is what stands there.
+func (r *reader) verbType(v *schema.Verb, p parameter, what string) string {
+	if v.Cron != nil {
+		return r.typeText(p.typ)
+	}
+	t, ok := r.typeOf(p.typ)
+	if !ok { // it does not compile, which is a fault already
+		return schema.Any
+	}
+	if types.TypeString(types.Unalias(t), nil) == sdkPath+".Unit" {
+		return schema.Unit
+	}
+	return r.data.text(t, spot{span: r.nodeSpan(p.at), name: exportedName(plainName(v.Name)) + what})
 }
 
 // parameter is one parameter or result: its type, and what to point at.

@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"carillon/backend/core/schema"
 )
@@ -30,7 +28,7 @@ func Generate(src Source, dir string) error {
 		return fmt.Errorf("generate the runner of %s: a %s module has a runner of its own", src.Module.Name, src.Module.Language)
 	}
 	if len(src.Module.Verbs) == 0 {
-		return fmt.Errorf("generate the runner of %s: it has no verbs, put //carillon:cron and a schedule above a function", src.Module.Name)
+		return fmt.Errorf("generate the runner of %s: it has no verbs, put //carillon:verb, or //carillon:cron and a schedule, above a function", src.Module.Name)
 	}
 	text, err := mainText(src)
 	if err != nil {
@@ -78,44 +76,8 @@ func mainText(src Source) ([]byte, error) {
 	fmt.Fprintf(&b, "func main() {\n\tcarillon.Main(carillon.Module{\n\t\tName: %q,\n\t\tLanguage: %q,\n\t\tDigest: %q,\n\t\tSchema: %q,\n\t}, carillon.Verbs{\n",
 		src.Module.Name, src.Module.Language, src.Digest, schemaJSON)
 	for _, verb := range slices.Sorted(maps.Keys(src.Funcs)) {
-		fmt.Fprintf(&b, "\t\t%q: verbs.%s,\n", verb, src.Funcs[verb])
+		fmt.Fprintf(&b, "\t\t%q: carillon.%s(verbs.%s),\n", verb, src.makers[verb], src.Funcs[verb])
 	}
 	b.WriteString("\t})\n}\n")
 	return format.Source(b.Bytes())
-}
-
-// protoJSON prints a schema as the JSON form of the contract's Schema message, which a runner registers with. It is
-// written here by hand, since this room knows the nouns and not the contract; a test holds the two together.
-func protoJSON(m schema.Module) (string, error) {
-	type cronJSON struct {
-		Schedule string `json:"schedule"`
-		TimeZone string `json:"timeZone,omitempty"`
-		Timeout  string `json:"timeout,omitempty"`
-		Catchup  string `json:"catchup"`
-		Overlap  string `json:"overlap"`
-	}
-	type verbJSON struct {
-		Name     string    `json:"name"`
-		Request  string    `json:"request"`
-		Response string    `json:"response"`
-		Cron     *cronJSON `json:"cron,omitempty"`
-	}
-	verbs := make([]verbJSON, len(m.Verbs))
-	for i, v := range m.Verbs {
-		verbs[i] = verbJSON{Name: v.Name, Request: v.Request, Response: v.Response}
-		if v.Cron == nil {
-			continue
-		}
-		verbs[i].Cron = &cronJSON{
-			Schedule: v.Cron.Schedule,
-			TimeZone: v.Cron.TimeZone,
-			Catchup:  "CATCHUP_" + strings.ToUpper(v.Cron.Catchup.String()),
-			Overlap:  "OVERLAP_" + strings.ToUpper(v.Cron.Overlap.String()),
-		}
-		if d := v.Cron.Timeout; d != 0 {
-			verbs[i].Cron.Timeout = strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
-		}
-	}
-	text, err := json.Marshal(map[string]any{"module": m.Name, "language": m.Language, "verbs": verbs})
-	return string(text), err
 }

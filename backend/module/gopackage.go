@@ -64,10 +64,13 @@ func (s *Source) readGo(ctx context.Context) (schema.Where, schema.Errors, error
 			r.fault(name.Pos(), len(name.Name), "give the package a name of its own, the runner's main is generated", "a module can not be package main")
 		}
 	}
-	s.Funcs = map[string]string{}
+	s.Funcs, s.makers = map[string]string{}, map[string]string{}
+	r.data = newDataReader(&r)
+	r.data.pkg = r.pkg
 	for _, f := range files {
 		r.file(f)
 	}
+	s.Module.Data = r.data.sorted()
 	return r.where, r.faults, nil
 }
 
@@ -167,6 +170,8 @@ type reader struct {
 	fset   *token.FileSet
 	lines  map[string][]string // by file, for the lines that faults repeat
 	info   *types.Info         // nil when the package was not type checked
+	pkg    *types.Package
+	data   *dataReader
 	where  schema.Where
 	faults schema.Errors
 }
@@ -218,7 +223,7 @@ func (r *reader) check(root *packages.Package, files []*ast.File) {
 		config.GoVersion = "go" + v
 	}
 	// The error is the first of those that were handed to Error.
-	_, _ = config.Check(root.PkgPath, r.fset, files, r.info)
+	r.pkg, _ = config.Check(root.PkgPath, r.fset, files, r.info)
 }
 
 // dependencies reports what does not compile in the packages that are developed with this one.

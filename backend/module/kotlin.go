@@ -20,6 +20,7 @@ var kotlinModifiers = []string{
 // kotlinAnnotations are ours, by their names in Kotlin. Export is accepted and means nothing: Cron alone makes the verb.
 var kotlinAnnotations = map[string]string{
 	"Cron": "cron", "Timeout": "timeout", "Timezone": "timezone", "Catchup": "catchup", "Overlap": "overlap",
+	"Retry": "retry", "Concurrency": "concurrency",
 }
 
 // readKotlin reads the annotated functions of the .kt files, given relative to s.Dir. Only heads of top-level functions are
@@ -70,6 +71,7 @@ type kotlinReader struct {
 	pkgName string              //
 	pending []schema.Annotation // what stands before the next declaration
 	hidden  bool                // one of the modifiers makes it private
+	verbAt  schema.Span         // a @Verb before it
 }
 
 func (k *kotlinReader) file(path, text string) {
@@ -131,7 +133,7 @@ func (k *kotlinReader) mark(text string) bool {
 }
 
 // drop forgets what stood before a declaration.
-func (k *kotlinReader) drop() { k.pending, k.hidden = nil, false }
+func (k *kotlinReader) drop() { k.pending, k.hidden, k.verbAt = nil, false, schema.Span{} }
 
 func (k *kotlinReader) packageClause() {
 	last := k.peek(0)
@@ -162,6 +164,10 @@ func (k *kotlinReader) annotation(at kotlinToken) {
 	var args []kotlinToken
 	if t := k.peek(0); t.kind == kotlinMark && t.text == "(" {
 		args = k.parenthesised()
+	}
+	if name.text == "Verb" && len(args) == 0 {
+		k.verbAt = k.span(at.offset, name.offset+len(name.text)-at.offset)
+		return
 	}
 	ours, known := kotlinAnnotations[name.text]
 	if !known {
@@ -268,6 +274,12 @@ func (k *kotlinReader) function() {
 		}
 	}
 	if !k.hasCron() {
+		if k.verbAt.Line > 0 && k.depth == 0 && !receiver {
+			k.faults = append(k.faults, &schema.Error{
+				Span: k.verbAt, Message: `directive "@Verb" is not read yet`,
+				Hint: "of Kotlin the functions with @Cron are read, without data classes; write verbs with a request in Go, or a runner that registers its schema itself",
+			})
+		}
 		return
 	}
 	switch {

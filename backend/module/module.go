@@ -31,11 +31,12 @@ type Source struct {
 	// Funcs is the function behind each verb, by the verb's name.
 	Funcs map[string]string
 
-	given      string      // the directory as the caller wrote it
-	importPath string      // of a Go package
-	pkgName    string      // its package clause
-	gomod      goModule    // the Go module that it belongs to
-	inputs     []inputFile // what the digest covers
+	makers     map[string]string // the SDK's function that makes a handler of each verb's
+	given      string            // the directory as the caller wrote it
+	importPath string            // of a Go package
+	pkgName    string            // its package clause
+	gomod      goModule          // the Go module that it belongs to
+	inputs     []inputFile       // what the digest covers
 	watch      []string
 }
 

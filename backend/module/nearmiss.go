@@ -71,20 +71,23 @@ func meantDirective(body string, inBlock bool) (string, bool) {
 	if prose && !looksLikeArguments(canonical, args) {
 		return "", false
 	}
-	if tool == "ftl" && canonical != "cron" {
+	if tool == "ftl" && canonical != "cron" && canonical != "verb" {
 		tool = "carillon"
 	}
 	return strings.TrimSpace("//" + tool + ":" + canonical + " " + args), true
 }
 
 func looksLikeArguments(name, args string) bool {
-	if args == "" {
-		return false
+	switch {
+	case name == "verb":
+		return args == ""
+	case args == "":
+		return name == "unique"
 	}
 	switch name {
 	case "cron":
 		return strings.ContainsRune("0123456789*?@", rune(args[0]))
-	case "timeout":
+	case "timeout", "retry", "concurrency", "unique":
 		return '0' <= args[0] && args[0] <= '9'
 	case "timezone":
 		return !strings.Contains(args, " ") && (strings.Contains(args, "/") || args == "UTC")

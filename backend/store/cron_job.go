@@ -93,7 +93,8 @@ func (s *Store) SkipCronJobs(ctx context.Context, controller string, claims []cr
 	return wrap("skip missed slots", err)
 }
 
-// StartManualRun starts a run now, in the name of a controller. ErrNotFound: no such verb; ErrPrecond: it executes.
+// StartManualRun starts a run now, in the name of a controller. ErrNotFound: no such verb; ErrPrecond: it executes, or it
+// is a row that fires (FireManualRun).
 func (s *Store) StartManualRun(ctx context.Context, controller string, grace time.Duration, ref string, id cron.RunID) (cron.Job, error) {
 	_, err := s.q(s.api).StartManualRun(ctx, sqlc.StartManualRunParams{
 		Ref: ref, RunID: uid(id), Controller: controller, GraceMs: int32(grace.Milliseconds()),
@@ -109,6 +110,8 @@ func (s *Store) StartManualRun(ctx context.Context, controller string, grace tim
 		return job, nil
 	case !job.RemovedAt.IsZero():
 		return cron.Job{}, wrap("start a manual run", fmt.Errorf("%w: %s was removed by a later deployment", cron.ErrPrecond, ref))
+	case job.Fires:
+		return cron.Job{}, wrap("start a manual run", fmt.Errorf("%w: %s makes jobs and never executes: fire it", cron.ErrPrecond, ref))
 	case job.State == cron.Idle:
 		return cron.Job{}, wrap("start a manual run", fmt.Errorf("%w: the module of %s is scaled to 0", cron.ErrPrecond, ref))
 	default:
@@ -231,25 +234,31 @@ func (s *Store) GetCronJobs(ctx context.Context, ids []int64) ([]cron.Job, time.
 	if err != nil {
 		return nil, time.Time{}, wrap("read cron jobs", err)
 	}
-	jobs := make([]cron.Job, len(rows))
-	var now time.Time
+	jobs, now := toJobs(rows)
+	return jobs, now, nil
+}
+
+func toJobs(rows []sqlc.GetCronJobsRow) (jobs []cron.Job, now time.Time) {
+	jobs = make([]cron.Job, len(rows))
 	for i, r := range rows {
 		jobs[i], now = toJob(r.CronJob, r.Deployment), r.Now.Time.UTC()
 	}
-	return jobs, now, nil
+	return jobs, now
 }
 
 // LookupCronJobs reads rows whose claim has an unknown outcome; it waits for a claim still under way on them.
 func (s *Store) LookupCronJobs(ctx context.Context, ids []int64) ([]cron.Job, time.Time, error) {
-	rows, err := s.q(s.claim).GetLockedCronJobs(ctx, slices.Sorted(slices.Values(ids)))
+	var rows []sqlc.GetCronJobsRow
+	err := inTx(ctx, s.claim, func(q *sqlc.Queries) (err error) {
+		if _, err = q.AwaitCronJobs(ctx, ids); err == nil {
+			rows, err = q.GetCronJobs(ctx, ids)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, time.Time{}, wrap("look claims up", err)
 	}
-	jobs := make([]cron.Job, len(rows))
-	var now time.Time
-	for i, r := range rows {
-		jobs[i], now = toJob(r.CronJob, r.Deployment), r.Now.Time.UTC()
-	}
+	jobs, now := toJobs(rows)
 	return jobs, now, nil
 }
 

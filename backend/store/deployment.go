@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/deployment"
+	"carillon/backend/core/job"
 	"carillon/backend/store/internal/sqlc"
 )
 
@@ -36,6 +39,7 @@ func (s *Store) PutDeployment(ctx context.Context, d deployment.Deployment) (dep
 // deployment ID, Update.Activate makes that one live. ErrNotFound: no such module.
 func (s *Store) UpdateModule(ctx context.Context, module string, deploymentID int64, decide func(deployment.Module) (deployment.Update, error)) (deployment.Module, error) {
 	var after deployment.Module
+	var limited []string
 	err := s.tx(ctx, func(q *sqlc.Queries) error {
 		before, moduleID, err := lockModule(ctx, q, module)
 		if err != nil {
@@ -52,12 +56,17 @@ func (s *Store) UpdateModule(ctx context.Context, module string, deploymentID in
 				live = before.Live.ID
 			}
 		}
-		if err := writeUpdate(ctx, q, moduleID, live, update); err != nil {
+		if limited, err = writeUpdate(ctx, q, module, moduleID, live, update); err != nil {
 			return err
 		}
 		after, _, err = lockModule(ctx, q, module)
 		return err
 	})
+	for _, ref := range limited { // runs in flight count from now on; if this fails, from the next sweep on
+		if _, err := s.MendLimits(ctx, ref); err != nil {
+			s.log.WarnContext(ctx, "running jobs not counted", "ref", ref, "error", err)
+		}
+	}
 	return after, wrap("change module "+module, err)
 }
 
@@ -116,40 +125,131 @@ func readModule(ctx context.Context, q *sqlc.Queries, module string, row sqlc.Ge
 	return m, err
 }
 
-func writeUpdate(ctx context.Context, q *sqlc.Queries, moduleID, live int64, u deployment.Update) error {
+// writeUpdate returns the verbs that have another limit from now on.
+func writeUpdate(ctx context.Context, q *sqlc.Queries, module string, moduleID, live int64, u deployment.Update) (limited []string, err error) {
 	if u.Activate || u.MinReplicas != nil {
 		if live == 0 {
-			return fmt.Errorf("%w: nothing is deployed", cron.ErrPrecond)
+			return nil, fmt.Errorf("%w: nothing is deployed", cron.ErrPrecond)
 		}
 		replicas := int32(1)
 		if u.MinReplicas != nil {
 			replicas = int32(*u.MinReplicas)
 		}
-		var err error
 		if u.Activate {
 			err = q.ActivateDeployment(ctx, sqlc.ActivateDeploymentParams{ModuleID: moduleID, ID: live, MinReplicas: replicas})
 		} else {
 			err = q.ScaleDeployment(ctx, sqlc.ScaleDeploymentParams{ID: live, MinReplicas: replicas})
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
+	}
+	// Modules, cron jobs, queues: in this order everywhere. Of the locks on all queues the exclusive one comes first.
+	if limited, err = writeLimits(ctx, q, module, u.Limits); err != nil {
+		return nil, fmt.Errorf("write limits: %w", err)
+	}
+	queues, err := firingQueues(ctx, q, u.Jobs)
+	if err != nil {
+		return nil, fmt.Errorf("make queues: %w", err)
 	}
 	for _, j := range u.Jobs {
-		if err := writeJob(ctx, q, moduleID, live, j); err != nil {
-			return fmt.Errorf("write %s: %w", j.Job.Ref, err)
+		if err := writeJob(ctx, q, moduleID, live, queues[j.Job.Ref], j); err != nil {
+			return nil, fmt.Errorf("write %s: %w", j.Job.Ref, err)
 		}
 	}
-	return nil
+	return limited, nil
 }
 
-func writeJob(ctx context.Context, q *sqlc.Queries, moduleID, live int64, u deployment.JobUpdate) error {
+// writeLimits makes the limits of a module's verbs what they shall be, as PutLimit and DropLimit do for one.
+func writeLimits(ctx context.Context, q *sqlc.Queries, module string, want map[string]int) (limited []string, err error) {
+	if want == nil {
+		return nil, nil
+	}
+	rows, err := q.ListLimits(ctx, module)
+	if err != nil {
+		return nil, err
+	}
+	gone, put := []string(nil), maps.Clone(want)
+	for _, r := range rows {
+		switch n, ok := want[r.Ref]; {
+		case !ok:
+			gone = append(gone, r.Ref)
+		case n == int(r.MaxRunning):
+			delete(put, r.Ref)
+		}
+	}
+	if len(gone)+len(put) == 0 {
+		return nil, nil
+	}
+	if err := q.LockQueues(ctx); err != nil {
+		return nil, err
+	}
+	for _, ref := range gone {
+		if err := q.MarkQueues(ctx, sqlc.MarkQueuesParams{Ref: ref, Limited: false}); err != nil {
+			return nil, err
+		}
+		if err := q.DropLimit(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
+	limited = slices.Sorted(maps.Keys(put))
+	for _, ref := range limited {
+		if err := q.PutLimit(ctx, sqlc.PutLimitParams{Ref: ref, MaxRunning: int32(put[ref])}); err != nil {
+			return nil, err
+		}
+		if err := q.MarkQueues(ctx, sqlc.MarkQueuesParams{Ref: ref, Limited: true}); err != nil {
+			return nil, err
+		}
+	}
+	return limited, nil
+}
+
+// firingQueues makes sure that rows which fire have a queue to fire into, and returns it by ref.
+func firingQueues(ctx context.Context, q *sqlc.Queries, jobs []deployment.JobUpdate) (map[string]int32, error) {
+	var p sqlc.PutQueuesParams
+	for _, j := range jobs {
+		if j.Job.Fires {
+			p.Tenants = append(p.Tenants, job.DefaultTenant)
+			p.Refs = append(p.Refs, j.Job.Ref)
+			p.Lanes = append(p.Lanes, int16(job.Lane(job.DefaultPriority)))
+		}
+	}
+	if len(p.Refs) == 0 {
+		return nil, nil
+	}
+	rows, err := q.GetQueues(ctx, sqlc.GetQueuesParams(p))
+	if err == nil && len(rows) < len(p.Refs) {
+		if err = q.ShareQueues(ctx); err == nil {
+			err = q.PutQueues(ctx, p)
+		}
+		if err == nil {
+			rows, err = q.GetQueues(ctx, sqlc.GetQueuesParams(p))
+		}
+	}
+	queues := make(map[string]int32, len(rows))
+	for _, r := range rows {
+		queues[r.Ref] = r.ID
+	}
+	return queues, err
+}
+
+// writeJob writes one row; queue is where it fires into, 0 if it does not.
+func writeJob(ctx context.Context, q *sqlc.Queries, moduleID, live int64, queue int32, u deployment.JobUpdate) error {
 	j := u.Job
+	if !j.Fires {
+		j.Retry = cron.Retry{}
+	}
+	retry := job.Complete(job.New{Retry: job.Retry(j.Retry)}).Retry // columns that mean nothing where nothing fires
+	var into *int32
+	if queue != 0 {
+		into = &queue
+	}
 	if j.ID == 0 {
 		_, err := q.InsertCronJob(ctx, sqlc.InsertCronJobParams{
 			ModuleID: moduleID, DeploymentID: live, Ref: j.Ref, Shard: j.Shard, Schedule: j.Schedule, TimeZone: j.Zone,
 			TimeoutMs: int32(j.Timeout.Milliseconds()), Catchup: sqlc.CarillonCatchup(j.Catchup), Overlap: sqlc.CarillonOverlap(j.Overlap),
-			Enabled: j.Enabled, NextExecution: ptr(j.Next),
+			Enabled: j.Enabled, NextExecution: ptr(j.Next), Fires: j.Fires, QueueID: into,
+			MaxAttempts: int32(retry.Attempts), BackoffMs: int32(inMs(retry.Backoff)), BackoffMaxMs: int32(inMs(retry.Ceiling)),
 		})
 		return err
 	}
@@ -171,6 +271,7 @@ func writeJob(ctx context.Context, q *sqlc.Queries, moduleID, live int64, u depl
 		ID: j.ID, DeploymentID: live, Schedule: j.Schedule, TimeZone: j.Zone, TimeoutMs: int32(j.Timeout.Milliseconds()),
 		Catchup: sqlc.CarillonCatchup(j.Catchup), Overlap: sqlc.CarillonOverlap(j.Overlap), Enabled: j.Enabled,
 		NextExecution: ptr(j.Next), PausedAt: ptr(j.PausedAt), RemovedAt: ptr(j.RemovedAt), SetAsideAt: ptr(j.SetAsideAt),
+		Fires: j.Fires, QueueID: into, MaxAttempts: int32(retry.Attempts), BackoffMs: int32(inMs(retry.Backoff)), BackoffMaxMs: int32(inMs(retry.Ceiling)),
 	})
 }
 

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +22,16 @@ type jobPools struct{ enqueue, claim, end *pool }
 // hundredfold once it is full, and a bitmap over a whole backlog, to be sorted for one page, ten times the index in its
 // order. The table is hot: its pages are in memory.
 var jobPlans = []string{"plan_cache_mode", "force_custom_plan", "enable_bitmapscan", "off", "random_page_cost", "1.1"}
+
+// jobTx runs work in a transaction on the API connections, planned as on those of the jobs. Its error is wrapped by the
+// caller.
+func (s *Store) jobTx(ctx context.Context, work func(*sqlc.Queries) error) error {
+	begin := cmp.Or(s.api.begin, "BEGIN")
+	for i := 0; i+1 < len(jobPlans); i += 2 {
+		begin += fmt.Sprintf("; SET LOCAL %s = '%s'", jobPlans[i], jobPlans[i+1])
+	}
+	return pgx.BeginTxFunc(ctx, s.api.Pool, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error { return work(sqlc.New(tx)) })
+}
 
 // FetchWindow reads what may be claimed next of some queues, up to page jobs of each, in order of due time and id, and
 // the database's time; the time is zero if nothing was found. Jobs that come due within ahead are among them.
@@ -76,8 +88,8 @@ func (s *Store) ClaimJobs(ctx context.Context, controller string, grace time.Dur
 	return won, nil, wrap("claim jobs", err)
 }
 
-// claimLimited takes the places first: who holds their lock waits for no job that somebody ends, because a ready job of
-// a limited verb can be made running only under that lock.
+// claimLimited takes the places first. Who holds their lock must wait for no job, so that those which somebody is changing
+// count as lost.
 func (s *Store) claimLimited(ctx context.Context, p sqlc.ClaimJobsParams, claims []job.Claim) (won []job.Claimed, over []job.Claim, err error) {
 	free, err := s.q(s.jobs.claim).GetLimit(ctx, p.Ref)
 	if free == 0 && (err == nil || errors.Is(err, pgx.ErrNoRows)) { // full; or no limit any more, as the list of queues will say
@@ -91,7 +103,12 @@ func (s *Store) claimLimited(ctx context.Context, p sqlc.ClaimJobsParams, claims
 				if taken = min(int(free), len(claims)); err != nil || taken == 0 {
 					return noRows(err)
 				}
-				if won, err = claimJobs(ctx, q, p, claims[:taken]); err != nil || len(won) == 0 {
+				open, err := freeOf(ctx, q, claims[:taken])
+				if err != nil || len(open) == 0 {
+					won = nil
+					return err
+				}
+				if won, err = claimJobs(ctx, q, p, open); err != nil || len(won) == 0 {
 					return err
 				}
 				return q.AddRunning(ctx, sqlc.AddRunningParams{Ref: p.Ref, N: int32(len(won))})
@@ -103,6 +120,27 @@ func (s *Store) claimLimited(ctx context.Context, p sqlc.ClaimJobsParams, claims
 		return nil, nil, wrap("claim jobs of a limited verb", err)
 	}
 	return won, claims[taken:], nil
+}
+
+func freeOf(ctx context.Context, q *sqlc.Queries, claims []job.Claim) (open []job.Claim, err error) {
+	ids := make([]int64, len(claims))
+	for i, c := range claims {
+		ids[i] = c.ID
+	}
+	rows, err := q.FreeJobs(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	locked := make(map[int64]bool, len(rows))
+	for _, id := range rows {
+		locked[id] = true
+	}
+	for _, c := range claims {
+		if locked[c.ID] {
+			open = append(open, c)
+		}
+	}
+	return open, nil
 }
 
 func claimJobs(ctx context.Context, q *sqlc.Queries, p sqlc.ClaimJobsParams, claims []job.Claim) ([]job.Claimed, error) {
@@ -137,7 +175,7 @@ func (s *Store) FindLostJobs(ctx context.Context, controller string, lease, sile
 		lost[i] = job.Lost{Controller: r.Controller, TimedOut: r.TimedOut, Claimed: toClaimed(sqlc.ClaimJobsRow{
 			ID: r.ID, RunID: r.RunID, QueueID: r.QueueID, Tenant: r.Tenant, Ref: r.Ref, Salt: r.Salt, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts,
 			TimeoutMs: r.TimeoutMs, BackoffMs: r.BackoffMs, BackoffMaxMs: r.BackoffMaxMs, Slot: r.Slot, DueAt: r.DueAt, CreatedAt: r.CreatedAt,
-			StartedAt: r.StartedAt, ExpiresAt: r.ExpiresAt, Limited: r.Limited,
+			StartedAt: r.StartedAt, ExpiresAt: r.ExpiresAt, ParentID: r.ParentID, Limited: r.Limited,
 		})}
 		lost[i].CancelAsked = r.Cancelled
 	}
@@ -156,7 +194,7 @@ func (s *Store) FindOwnJobs(ctx context.Context, controller string, older time.D
 		own[i] = toClaimed(sqlc.ClaimJobsRow{
 			ID: r.ID, RunID: r.RunID, QueueID: r.QueueID, Tenant: r.Tenant, Ref: r.Ref, Salt: r.Salt, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts,
 			TimeoutMs: r.TimeoutMs, BackoffMs: r.BackoffMs, BackoffMaxMs: r.BackoffMaxMs, Slot: r.Slot, DueAt: r.DueAt, CreatedAt: r.CreatedAt,
-			StartedAt: r.StartedAt, ExpiresAt: r.ExpiresAt, Limited: r.Limited,
+			StartedAt: r.StartedAt, ExpiresAt: r.ExpiresAt, ParentID: r.ParentID, Limited: r.Limited,
 		})
 		own[i].CancelAsked = r.Cancelled
 	}
@@ -177,7 +215,7 @@ func toClaimed(r sqlc.ClaimJobsRow) job.Claimed {
 	return job.Claimed{
 		ID: job.ID{N: r.ID, Salt: r.Salt}, Tenant: r.Tenant, Ref: r.Ref, Queue: r.QueueID, Run: cron.RunID(r.RunID.Bytes), Attempt: int(r.Attempt),
 		Retry: retryOf(r.MaxAttempts, r.BackoffMs, r.BackoffMaxMs), Timeout: milliseconds(r.TimeoutMs), Slot: at(r.Slot), Due: r.DueAt.Time.UTC(),
-		Created: r.CreatedAt.Time.UTC(), Started: at(r.StartedAt), Expires: at(r.ExpiresAt), Payload: r.Payload, Limited: r.Limited,
+		Created: r.CreatedAt.Time.UTC(), Started: at(r.StartedAt), Expires: at(r.ExpiresAt), Parent: r.ParentID, Payload: r.Payload, Limited: r.Limited,
 	}
 }
 

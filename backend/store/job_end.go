@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/jackc/pgx/v5"
+	"slices"
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
@@ -20,7 +19,8 @@ func (s *Store) FinishJobs(ctx context.Context, ends []job.End) ([]job.Ended, er
 }
 
 // RetryJobs gives jobs back for another attempt, by their run ids, in one statement, as FinishJobs ends them. A job that
-// was cancelled meanwhile ends cancelled instead. One that is repeated after an unknown outcome is not accepted: the job
+// was cancelled meanwhile ends cancelled instead. Where the step says Blocked, the job waits until its last live child has
+// ended; without any it is ready at once. One that is repeated after an unknown outcome is not accepted: the job
 // is ready already.
 func (s *Store) RetryJobs(ctx context.Context, ends []job.End) ([]job.Ended, error) {
 	return s.endJobs(ctx, ends, "retry jobs", s.retryJobs)
@@ -73,12 +73,48 @@ func (s *Store) finishJobs(ctx context.Context, ends []job.End) ([]job.Ended, er
 	return append(done, late...), err
 }
 
-// moveJobs moves ended jobs into the history; ifCancelled: those alone that somebody cancelled in the run.
+// moveJobs moves ended jobs into the history; ifCancelled: those alone that somebody cancelled in the run. Children are
+// ended apart, so that nobody else waits for the lock of a parent.
 func (s *Store) moveJobs(ctx context.Context, ends []job.End, ifCancelled bool) (done []job.Ended, missing []job.End, err error) {
-	p := sqlc.FinishJobsParams{IfCancelled: ifCancelled}
-	states := make(map[cron.RunID]job.State, len(ends))
-	for _, e := range ends {
-		if ifCancelled {
+	ends, children := childrenOf(ends)
+	var felled []int
+	if len(ends) > 0 {
+		m := moving{ends: ends, ifCancelled: ifCancelled}
+		if done, err = again(ctx, func() ([]job.Ended, error) { return m.move(ctx, s.q(s.jobs.end)) }); err != nil {
+			return nil, nil, err
+		}
+		missing, felled = m.missing, m.felled
+	}
+	if len(children) > 0 {
+		m := moving{ends: children, ifCancelled: ifCancelled, children: true}
+		more, err := again(ctx, func() ([]job.Ended, error) { return s.moveChildren(ctx, &m) })
+		if err != nil {
+			return done, nil, err
+		}
+		for _, i := range m.felled {
+			felled = append(felled, len(done)+i)
+		}
+		done, missing = append(done, more...), append(missing, m.missing...)
+	}
+	for _, i := range felled {
+		done[i].Asked = s.fell(ctx, done[i].ID)
+	}
+	return done, missing, nil
+}
+
+// moving is one batch on its way into the history.
+type moving struct {
+	ends                  []job.End
+	ifCancelled, children bool
+	missing               []job.End // of the last try
+	felled                []int     // of the last try: places of the answers of those that ended as cancelled and have children
+}
+
+func (m *moving) move(ctx context.Context, q *sqlc.Queries) ([]job.Ended, error) {
+	p := sqlc.FinishJobsParams{IfCancelled: m.ifCancelled, Children: m.children}
+	states := make(map[cron.RunID]job.State, len(m.ends))
+	for _, e := range m.ends {
+		if m.ifCancelled {
 			e.Step.State = job.Cancelled
 		}
 		states[e.Run] = e.Step.State
@@ -90,12 +126,14 @@ func (s *Store) moveJobs(ctx context.Context, ends []job.End, ifCancelled bool) 
 		p.Verdicts = append(p.Verdicts, verdict)
 		p.Texts = append(p.Texts, text)
 	}
-	rows, err := again(ctx, func() ([]sqlc.FinishJobsRow, error) { return s.q(s.jobs.end).FinishJobs(ctx, p) })
+	p.Progress = progressOf(m.ends)
+	rows, err := q.FinishJobs(ctx, p)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	done = make([]job.Ended, len(rows), len(ends))
+	done := make([]job.Ended, len(rows), len(m.ends))
 	accepted := make(map[cron.RunID]bool, len(rows))
+	m.felled = nil
 	for i, r := range rows {
 		run := cron.RunID(r.RunID.Bytes)
 		accepted[run] = true
@@ -106,8 +144,12 @@ func (s *Store) moveJobs(ctx context.Context, ends []job.End, ifCancelled bool) 
 		if r.ParentID != nil {
 			done[i].Parent = *r.ParentID
 		}
+		if done[i].State == job.Cancelled && r.Children > 0 {
+			m.felled = append(m.felled, i)
+		}
 	}
-	return done, without(ends, accepted), nil
+	m.missing = without(m.ends, accepted)
+	return done, nil
 }
 
 func (s *Store) retryJobs(ctx context.Context, ends []job.End) ([]job.Ended, error) {
@@ -118,9 +160,11 @@ func (s *Store) retryJobs(ctx context.Context, ends []job.End) ([]job.Ended, err
 		p.RunIds = append(p.RunIds, uid(e.Run))
 		p.DelaysMs = append(p.DelaysMs, inMs(e.Step.Delay))
 		p.Counted = append(p.Counted, e.Step.Counted)
+		p.Awaits = append(p.Awaits, e.Step.State == job.Blocked)
 		p.Verdicts = append(p.Verdicts, verdict)
 		p.Texts = append(p.Texts, text)
 	}
+	p.Progress = progressOf(ends)
 	rows, err := again(ctx, func() ([]sqlc.RetryJobsRow, error) { return s.q(s.jobs.end).RetryJobs(ctx, p) })
 	if err != nil {
 		return nil, err
@@ -130,7 +174,7 @@ func (s *Store) retryJobs(ctx context.Context, ends []job.End) ([]job.Ended, err
 	for i, r := range rows {
 		run := cron.RunID(r.RunID.Bytes)
 		accepted[run] = true
-		done[i] = job.Ended{ID: r.ID, Run: run, Accepted: true, State: job.Ready, Due: r.DueAt.Time.UTC(), Queue: r.QueueID}
+		done[i] = job.Ended{ID: r.ID, Run: run, Accepted: true, State: job.State(r.State), Due: r.DueAt.Time.UTC(), Queue: r.QueueID}
 	}
 	missing := without(ends, accepted)
 	if len(missing) == 0 {
@@ -145,6 +189,17 @@ func (s *Store) retryJobs(ctx context.Context, ends []job.End) ([]job.Ended, err
 	}
 	late, err := s.lateJobs(ctx, missing)
 	return append(done, late...), err
+}
+
+// progressOf is the last texts of some runs; nil where none said anything, which spares the statement a column.
+func progressOf(ends []job.End) (texts []string) {
+	if !slices.ContainsFunc(ends, func(e job.End) bool { return e.Progress != "" }) {
+		return nil
+	}
+	for _, e := range ends {
+		texts = append(texts, job.SafeProgress(e.Progress))
+	}
+	return texts
 }
 
 // fault is what enters the job's list of errors; an empty verdict: nothing.
@@ -191,65 +246,4 @@ func (s *Store) lateJobs(ctx context.Context, ends []job.End) ([]job.Ended, erro
 		late[i] = job.Ended{ID: e.ID, Run: e.Run, Accepted: same, Repeated: same, State: state}
 	}
 	return late, nil
-}
-
-// CancelJob cancels a job: a waiting one at once; of a running one it is noted, and the answer names the controller that
-// is to be told. cron.ErrNotFound: there is none; cron.ErrPrecond: it has ended.
-func (s *Store) CancelJob(ctx context.Context, id job.ID, reason string) (job.Cancelling, error) {
-	c, err := again(ctx, func() (c job.Cancelling, err error) {
-		err = s.tx(ctx, func(q *sqlc.Queries) error {
-			r, err := q.AskCancel(ctx, sqlc.AskCancelParams{ID: id.N, Salt: id.Salt})
-			if err != nil {
-				return err
-			}
-			c = job.Cancelling{State: job.State(r.State), Run: cron.RunID(r.RunID.Bytes), Controller: r.Controller, Queue: r.QueueID}
-			if c.State == job.Running {
-				return nil
-			}
-			c.State = job.Cancelled
-			_, err = q.EndWaiting(ctx, sqlc.EndWaitingParams{Ids: []int64{id.N}, Text: cron.SafeText(reason)})
-			return err
-		})
-		return c, err
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = s.hasEnded(ctx, id)
-	}
-	return c, wrap("cancel a job", err)
-}
-
-// hasEnded says why a job is not among the live ones.
-func (s *Store) hasEnded(ctx context.Context, id job.ID) error {
-	j, err := s.GetJob(ctx, id)
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: %s has ended: %s", cron.ErrPrecond, id, j.State)
-}
-
-// ExpireJobs ends ready jobs whose expiry has passed, as failed; others are left alone. It returns those that ended.
-func (s *Store) ExpireJobs(ctx context.Context, ids []int64) ([]int64, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	ids = sortedByID(ids, func(id int64) int64 { return id })
-	gone, err := again(ctx, func() ([]int64, error) {
-		return s.q(s.jobs.end).EndWaiting(ctx, sqlc.EndWaitingParams{Ids: ids, Expired: true, Text: "expired before an attempt could begin"})
-	})
-	return gone, wrap("expire jobs", err)
-}
-
-// RedriveJob makes a dead job live again, with all its attempts before it. Of two at once one succeeds.
-// cron.ErrNotFound: there is no such job; cron.ErrPrecond: it is not dead, or was re-driven.
-func (s *Store) RedriveJob(ctx context.Context, id job.ID) (queue int32, err error) {
-	r, err := again(ctx, func() (sqlc.RedriveJobRow, error) {
-		return s.q(s.api).RedriveJob(ctx, sqlc.RedriveJobParams{ID: id.N, Salt: id.Salt})
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		var j job.Job
-		if j, err = s.GetJob(ctx, id); err == nil {
-			err = fmt.Errorf("%w: %s is %s, or was re-driven", cron.ErrPrecond, id, j.State)
-		}
-	}
-	return r.QueueID, wrap("re-drive a job", err)
 }

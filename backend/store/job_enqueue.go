@@ -15,7 +15,8 @@ import (
 )
 
 // EnqueueJobs writes a batch of validated jobs, with their keys, and answers each in order. Jobs without keys are one
-// statement, others one transaction. Those with a run start at once in the name of the controller, unless their queue is
+// statement, others one transaction, and children one of their own: they wait for their parents' locks. A child whose
+// parent is not running in the run that it names has cron.ErrPrecond in its answer. Those with a run start at once in the name of the controller, unless their queue is
 // paused or limited; grace is added to their timeout for the hard one.
 //
 // A job that the database refuses is found by halving and has the error in its answer, as one whose idempotency key
@@ -24,6 +25,9 @@ import (
 func (s *Store) EnqueueJobs(ctx context.Context, controller string, grace time.Duration, batch []job.Enqueue) ([]job.Enqueued, error) {
 	if len(batch) == 0 {
 		return nil, nil
+	}
+	if plain := plainFirst(batch); plain != nil {
+		return s.enqueueParts(ctx, controller, grace, batch, plain)
 	}
 	out, err := again(ctx, func() ([]job.Enqueued, error) {
 		for try := 1; ; try++ {
@@ -57,28 +61,75 @@ func (s *Store) EnqueueJobs(ctx context.Context, controller string, grace time.D
 	return out, nil
 }
 
+// plainFirst is the order of a mixed batch in which the children come last; nil: it is not mixed.
+func plainFirst(batch []job.Enqueue) (parts [][]int) {
+	parts = make([][]int, 2)
+	for i, b := range batch {
+		kind := 0
+		if !b.Parent.IsZero() {
+			kind = 1
+		}
+		parts[kind] = append(parts[kind], i)
+	}
+	if len(parts[0]) == 0 || len(parts[1]) == 0 {
+		return nil
+	}
+	return parts
+}
+
+// enqueueParts writes the parts of a batch one after the other; what goes wrong in one stands in its answers alone.
+func (s *Store) enqueueParts(ctx context.Context, controller string, grace time.Duration, batch []job.Enqueue, parts [][]int) ([]job.Enqueued, error) {
+	out := make([]job.Enqueued, len(batch))
+	for _, places := range parts {
+		part := make([]job.Enqueue, len(places))
+		for i, place := range places {
+			part[i] = batch[place]
+		}
+		answers, err := s.EnqueueJobs(ctx, controller, grace, part)
+		for i, place := range places {
+			if err != nil {
+				out[place].Err = err
+			} else {
+				out[place] = answers[i]
+			}
+		}
+	}
+	return out, nil
+}
+
 func (s *Store) enqueueOnce(ctx context.Context, controller string, grace time.Duration, batch []job.Enqueue) ([]job.Enqueued, error) {
 	e := enqueuing{controller: controller, grace: grace, batch: batch, out: make([]job.Enqueued, len(batch)), insert: make([]bool, len(batch))}
 	salts := make([]byte, 4*len(batch))
 	rand.Read(salts)
-	keyed := 0
+	keyed, children := 0, false
 	for i, b := range batch {
 		e.out[i].Salt, e.insert[i] = int32(binary.LittleEndian.Uint32(salts[4*i:])), true
 		if b.Unique != "" || b.Idempotency != "" {
 			keyed++
 		}
+		children = children || !b.Parent.IsZero()
 	}
-	if keyed == 0 {
+	if keyed == 0 && !children {
 		return e.out, e.write(ctx, s.q(s.jobs.enqueue))
 	}
 	err := inTx(ctx, s.jobs.enqueue, func(q *sqlc.Queries) error {
-		if err := e.takeIDs(ctx, q, keyed); err != nil {
+		if children {
+			if err := e.lockParents(ctx, q); err != nil {
+				return err
+			}
+		}
+		if keyed > 0 {
+			if err := e.takeIDs(ctx, q, keyed); err != nil {
+				return err
+			}
+			if err := e.takeKeys(ctx, q); err != nil {
+				return err
+			}
+		}
+		if err := e.write(ctx, q); err != nil || !children {
 			return err
 		}
-		if err := e.takeKeys(ctx, q); err != nil {
-			return err
-		}
-		return e.write(ctx, q)
+		return e.countChildren(ctx, q)
 	})
 	return e.out, err
 }
@@ -111,7 +162,9 @@ func (e *enqueuing) write(ctx context.Context, q *sqlc.Queries) error {
 		p.DelaysMs = append(p.DelaysMs, inMs(b.Delay))
 		p.Expires = append(p.Expires, stamp(b.Expires))
 		p.Slots = append(p.Slots, stamp(b.Slot))
-		p.ParentIds = append(p.ParentIds, b.Parent.N)
+		if !b.Parent.IsZero() { // then all are children; missing columns are null
+			p.ParentIds, p.ParentSalts = append(p.ParentIds, b.Parent.N), append(p.ParentSalts, b.Parent.Salt)
+		}
 		p.CronJobIds = append(p.CronJobIds, b.CronJob)
 		p.MaxAttempts = append(p.MaxAttempts, int32(b.Retry.Attempts))
 		p.BackoffsMs = append(p.BackoffsMs, int32(inMs(b.Retry.Backoff)))
@@ -148,6 +201,52 @@ func notNull(b []byte) []byte {
 	return b
 }
 
+// lockParents locks the parents of a batch, and refuses the children of those that are not in the run they name.
+func (e *enqueuing) lockParents(ctx context.Context, q *sqlc.Queries) error {
+	var ids []int64
+	for _, b := range e.batch {
+		ids = append(ids, b.Parent.N)
+	}
+	rows, err := q.LockParents(ctx, unique64(ids))
+	if err != nil {
+		return err
+	}
+	parents := make(map[int64]sqlc.LockParentsRow, len(rows))
+	for _, r := range rows {
+		parents[r.ID] = r
+	}
+	for i, b := range e.batch {
+		p, ok := parents[b.Parent.N]
+		switch {
+		case !ok, p.Salt != b.Parent.Salt, p.State != sqlc.CarillonJobStatusRunning, cron.RunID(p.RunID.Bytes) != b.ParentRun:
+			e.refuse(i, job.NoParent("the parent's run is over"))
+		case p.Cancelled:
+			e.refuse(i, job.NoParent("the parent is cancelled"))
+		}
+	}
+	return nil
+}
+
+func (e *enqueuing) refuse(i int, err error) {
+	e.insert[i], e.out[i] = false, job.Enqueued{Err: err}
+}
+
+// countChildren counts those that were written; an existing job is its own parent's child already.
+func (e *enqueuing) countChildren(ctx context.Context, q *sqlc.Queries) error {
+	n := counts{}
+	for i, b := range e.batch {
+		if e.insert[i] {
+			n[b.Parent.N]++
+		}
+	}
+	if len(n) == 0 {
+		return nil
+	}
+	var p sqlc.AddChildrenParams
+	p.Ids, p.Counts = n.lists()
+	return q.AddChildren(ctx, p)
+}
+
 // takeIDs gives an id to every job with a key: the key names it before it is written.
 func (e *enqueuing) takeIDs(ctx context.Context, q *sqlc.Queries, n int) error {
 	ids, err := q.NextJobIDs(ctx, int32(n))
@@ -155,7 +254,7 @@ func (e *enqueuing) takeIDs(ctx context.Context, q *sqlc.Queries, n int) error {
 		return err
 	}
 	for i, b := range e.batch {
-		if b.Unique != "" || b.Idempotency != "" {
+		if e.insert[i] && (b.Unique != "" || b.Idempotency != "") {
 			e.out[i].N, ids = ids[0], ids[1:]
 		}
 	}

@@ -274,6 +274,28 @@ func TestLimitUnderTwelve(t *testing.T) {
 	})
 }
 
+// Who takes places waits for no job: one that somebody holds is passed over, and its neighbour is claimed.
+func TestLimitedClaimsWaitForNobody(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	q := putQueue(t, db, "t", "m.v", 2)
+	if err := db.PutLimit(t.Context(), "m.v", 5); err != nil {
+		t.Fatal(err)
+	}
+	ids := ready(t, db, q, 2)
+	hold := holdJob(t, db, ids[0])
+	defer hold.end()
+	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond) // less than the connection's lock_timeout
+	defer cancel()
+	won, over, err := db.ClaimJobs(ctx, "c1", time.Minute, claimOf(ids...), "m.v")
+	if err != nil || len(won) != 1 || won[0].ID != ids[1] || len(over) != 0 {
+		t.Errorf("won %+v, over %v, %v", won, over, err)
+	}
+	if counted, running, _ := limits(db, "m.v"); counted != 1 || running != 1 {
+		t.Errorf("counted %d, running %d", counted, running)
+	}
+}
+
 // Twelve claimers, overlapping batches in different orders: each job has one winner.
 func TestTwelveClaimersOneWinnerOfJobs(t *testing.T) {
 	inZones(t, func(t *testing.T, db storetest.DB) {

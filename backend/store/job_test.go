@@ -73,7 +73,7 @@ func claimAll(t *testing.T, db storetest.DB, ids ...job.ID) []job.Claimed {
 }
 
 func endOf(c job.Claimed, o job.Outcome) job.End {
-	return job.End{ID: c.N, Run: c.Run, Outcome: o, Step: job.Decide(c, o, c.Started, 0.5)}
+	return job.End{ID: c.N, Run: c.Run, Outcome: o, Step: job.Decide(c, o, c.Started, 0.5), Parent: c.Parent}
 }
 
 func finish(t *testing.T, db storetest.DB, ends ...job.End) []job.Ended {

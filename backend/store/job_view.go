@@ -41,9 +41,15 @@ func (s *Store) ListJobs(ctx context.Context, f job.Filter, after job.Cursor, pa
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	rows, err := s.q(s.api).ListJobs(ctx, sqlc.ListJobsParams{
+	p := sqlc.ListJobsParams{
+		Parent: f.Parent.N, ParentSalt: f.Parent.Salt,
 		Tenant: f.Tenant, Ref: f.Ref, Module: f.Module, States: stateNames(f.States), Tag: f.Tag,
 		CreatedFrom: stamp(or(f.From, beginning)), CreatedUntil: stamp(or(f.To, forever)), Before: before, Page: int32(page),
+	}
+	var rows []sqlc.ListJobsRow
+	err := s.jobTx(ctx, func(q *sqlc.Queries) (err error) {
+		rows, err = q.ListJobs(ctx, p)
+		return err
 	})
 	if err != nil {
 		return nil, wrap("list jobs", err)
@@ -60,10 +66,16 @@ func (s *Store) ListJobs(ctx context.Context, f job.Filter, after job.Cursor, pa
 // ListEndedJobs reads a page of the history, latest end first, without payloads and outputs. The filter's times are
 // those of the end.
 func (s *Store) ListEndedJobs(ctx context.Context, f job.Filter, after job.Cursor, page int) ([]job.Job, error) {
-	rows, err := s.q(s.api).ListEndedJobs(ctx, sqlc.ListEndedJobsParams{
+	p := sqlc.ListEndedJobsParams{
+		Parent: f.Parent.N, ParentSalt: f.Parent.Salt,
 		Tenant: f.Tenant, Ref: f.Ref, Module: f.Module, States: stateNames(f.States), Tag: f.Tag, Dead: f.Dead,
 		EndedFrom: stamp(or(f.From, beginning)), EndedUntil: stamp(or(f.To, forever)),
 		BeforeEnd: stamp(or(after.Ended, forever)), BeforeID: after.ID, Page: int32(page),
+	}
+	var rows []sqlc.ListEndedJobsRow
+	err := s.jobTx(ctx, func(q *sqlc.Queries) (err error) {
+		rows, err = q.ListEndedJobs(ctx, p)
+		return err
 	})
 	if err != nil {
 		return nil, wrap("list ended jobs", err)
@@ -90,7 +102,7 @@ func toJobView(r sqlc.GetJobRow) (job.Job, error) {
 		ID: job.ID{N: r.ID, Salt: r.Salt}, Tenant: r.Tenant, Ref: r.Ref, State: job.State(r.State), Priority: int(r.Priority), Due: inUTC(r.DueAt),
 		Created: inUTC(r.CreatedAt), Started: inUTC(r.StartedAt), Ended: inUTC(r.EndedAt), Expires: inUTC(r.ExpiresAt), Slot: inUTC(r.Slot),
 		Attempt: int(r.Attempt), Retry: retryOf(r.MaxAttempts, r.BackoffMs, r.BackoffMaxMs), Timeout: milliseconds(r.TimeoutMs),
-		Run: cron.RunID(r.RunID.Bytes), Controller: r.Controller, Parent: r.ParentID, Children: int(r.Children), Progress: r.Progress, Tags: r.Tags,
+		Run: cron.RunID(r.RunID.Bytes), Controller: r.Controller, Parent: job.ID{N: r.ParentID, Salt: r.ParentSalt}, Children: int(r.Children), Progress: r.Progress, Tags: r.Tags,
 		Payload: r.Payload, Output: r.Output, CancelAsked: r.Cancelled,
 	}
 	if len(r.Errors) > 0 {

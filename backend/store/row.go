@@ -16,7 +16,10 @@ func toJob(r sqlc.CronJob, deployment string) cron.Job {
 		ID: r.ID, Ref: r.Ref, Shard: r.Shard, Version: r.Version, Enabled: r.Enabled, State: cron.State(r.State),
 		Next: at(r.NextExecution), Schedule: r.Schedule, Zone: r.TimeZone,
 		Timeout: time.Duration(r.TimeoutMs) * time.Millisecond, Catchup: cron.Catchup(r.Catchup), Overlap: cron.Overlap(r.Overlap),
-		Deployment: deployment, PausedAt: at(r.PausedAt), RemovedAt: at(r.RemovedAt), SetAsideAt: at(r.SetAsideAt),
+		Fires: r.Fires, Deployment: deployment, PausedAt: at(r.PausedAt), RemovedAt: at(r.RemovedAt), SetAsideAt: at(r.SetAsideAt),
+	}
+	if r.Fires {
+		j.Retry = cron.Retry(retryOf(r.MaxAttempts, r.BackoffMs, r.BackoffMaxMs))
 	}
 	if r.RunID.Valid {
 		j.Current = cron.Run{
@@ -41,6 +44,9 @@ func toRun(r sqlc.Run, ref, deployment string) cron.Run {
 	}
 	if r.Error != nil {
 		run.Error = *r.Error
+	}
+	if r.JobID != nil && r.JobSalt != nil {
+		run.Made = cron.Made{N: *r.JobID, Salt: *r.JobSalt}
 	}
 	return run
 }

@@ -34,6 +34,7 @@ type client struct {
 	deploy  carillonv1connect.DeployServiceClient
 	cron    carillonv1connect.CronServiceClient
 	runs    carillonv1connect.RunServiceClient
+	jobs    carillonv1connect.JobServiceClient
 	cluster carillonv1connect.ClusterServiceClient
 }
 
@@ -81,6 +82,7 @@ func newClient(base, token string, timeout time.Duration) (*client, error) {
 		deploy:  carillonv1connect.NewDeployServiceClient(httpClient, base, opts...),
 		cron:    carillonv1connect.NewCronServiceClient(httpClient, base, opts...),
 		runs:    carillonv1connect.NewRunServiceClient(httpClient, base, opts...),
+		jobs:    carillonv1connect.NewJobServiceClient(httpClient, base, opts...),
 		cluster: carillonv1connect.NewClusterServiceClient(httpClient, base, opts...),
 	}, nil
 }

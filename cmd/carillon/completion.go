@@ -78,16 +78,17 @@ func complete(w io.Writer, root *kong.Node, words []string) {
 		}
 	}
 	last := words[len(words)-1]
-	for _, candidate := range candidates(node, wanted, args, last) {
+	for _, candidate := range candidates(node, wanted, args, words) {
 		if strings.HasPrefix(candidate, last) {
 			fmt.Fprintln(w, candidate)
 		}
 	}
 }
 
-func candidates(node *kong.Node, wanted *kong.Flag, args int, last string) []string {
+func candidates(node *kong.Node, wanted *kong.Flag, args int, words []string) []string {
+	last := words[len(words)-1]
 	if wanted != nil {
-		return enumOf(wanted.Value)
+		return append(enumOf(wanted.Value), names(node, wanted.Name, words)...)
 	}
 	var found []string
 	if strings.HasPrefix(last, "-") {
@@ -108,6 +109,7 @@ func candidates(node *kong.Node, wanted *kong.Flag, args int, last string) []str
 	}
 	if args < len(node.Positional) {
 		found = append(found, enumOf(node.Positional[args])...)
+		found = append(found, names(node, node.Positional[args].Name, words)...)
 	}
 	return found
 }

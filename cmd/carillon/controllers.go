@@ -26,6 +26,13 @@ type controllerJSON struct {
 	AliveSince  *string `json:"alive_since"`
 }
 
+func (c *controllersCmd) Help() string {
+	return `Examples:
+
+  carillon controllers
+  carillon controllers --all -o json`
+}
+
 func (c *controllersCmd) Run(ctx context.Context, a *app, r *remote) error {
 	cl, err := r.dial()
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"connectrpc.com/connect"
+
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
@@ -95,6 +97,14 @@ type oneCronJob struct {
 	Ref string `arg:"" help:"The cron job, as module.verb."`
 }
 
+// explain says which cron job is not there, in the same words whatever was tried.
+func (c oneCronJob) explain(tried string, err error) error {
+	if connect.CodeOf(err) == connect.CodeNotFound {
+		return mend(fmt.Errorf("%s %s: no cron job %s", tried, c.Ref, c.Ref), "`carillon cron ls` lists them, --removed also those whose verb is gone")
+	}
+	return fmt.Errorf("%s %s: %w", tried, c.Ref, err)
+}
+
 // cronShowCmd shows one cron job.
 type cronShowCmd struct {
 	oneCronJob
@@ -108,7 +118,7 @@ func (c *cronShowCmd) Run(ctx context.Context, a *app, r *remote) error {
 	}
 	resp, err := cl.cron.GetCronJob(ctx, &carillonv1.GetCronJobRequest{Ref: c.Ref})
 	if err != nil {
-		return fmt.Errorf("show cron job %s: %w", c.Ref, err)
+		return c.explain("show cron job", err)
 	}
 	j := resp.GetCronJob()
 	return c.print(a, cronJobRow(j), func() { showCronJob(a, j) })
@@ -118,7 +128,7 @@ func showCronJob(a *app, j *carillonv1.CronJob) {
 	row := cronJobRow(j)
 	lines := [][2]string{
 		{"ref", row.Ref}, {"schedule", row.Schedule + "  (" + clean(row.Description, 200) + ")"}, {"time zone", row.TimeZone},
-		{"next slots", spread(j.GetNextSlots())}, {"next execution", when(j.GetNextExecution())},
+		{"next slots", spread(j.GetNextSlots())}, {"next execution", nextCell(j)},
 		{"starts", standing(j)}, {"reason", clean(row.Reason, 400)}, {"state", row.State},
 		{"timeout", row.Timeout}, {"catch-up", row.Catchup}, {"overlap", row.Overlap},
 		{"owners", strings.Join(row.Owners, ", ")}, {"shard", fmt.Sprint(row.Shard)},

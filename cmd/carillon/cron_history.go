@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	carillonv1 "carillon/proto/carillon/v1"
 )
@@ -24,7 +23,7 @@ func (c *cronHistoryCmd) Run(ctx context.Context, a *app, r *remote) error {
 		return resp.GetRuns(), resp.GetNextPageToken(), err
 	})
 	if err != nil {
-		return fmt.Errorf("read the history of %s: %w", c.Ref, err)
+		return c.explain("read the history of cron job", err)
 	}
 	return c.print(a, list(runs, runRow), func() { runTable(a, runs) })
 }

@@ -39,10 +39,18 @@ func (c *cronLsCmd) Run(ctx context.Context, a *app, r *remote) error {
 		}
 		a.table([]string{"ref", "schedule", "zone", "next (UTC)", "starts", "state", "owners", "reason"},
 			list(jobs, func(j *carillonv1.CronJob) []string {
-				return []string{j.GetRef(), j.GetSchedule(), zoneName(j.GetTimeZone()), when(j.GetNextExecution()),
+				return []string{j.GetRef(), j.GetSchedule(), zoneName(j.GetTimeZone()), nextCell(j),
 					a.paint(standingColour(j), standing(j)), j.GetState(), dash(strings.Join(j.GetOwners(), ", ")), clean(j.GetReason(), 60)}
 			}))
 	})
+}
+
+// nextCell is the next slot that a cron job will start: none while it does not start by itself, whatever its schedule says.
+func nextCell(j *carillonv1.CronJob) string {
+	if s := standing(j); s != "on" {
+		return "- (" + s + ")"
+	}
+	return when(j.GetNextExecution())
 }
 
 func standingColour(j *carillonv1.CronJob) string {

@@ -21,7 +21,7 @@ func (c *cronPauseCmd) Run(ctx context.Context, a *app, r *remote) error {
 	}
 	resp, err := cl.cron.PauseCronJob(ctx, &carillonv1.PauseCronJobRequest{Ref: c.Ref, Reason: c.Reason})
 	if err != nil {
-		return fmt.Errorf("pause cron job %s: %w", c.Ref, err)
+		return c.explain("pause cron job", err)
 	}
 	return c.print(a, cronJobRow(resp.GetCronJob()), func() {
 		fmt.Fprintf(a.stdout, "%s is paused; `carillon cron resume %s` lets it start again\n", c.Ref, c.Ref)
@@ -41,7 +41,7 @@ func (c *cronResumeCmd) Run(ctx context.Context, a *app, r *remote) error {
 	}
 	resp, err := cl.cron.ResumeCronJob(ctx, &carillonv1.ResumeCronJobRequest{Ref: c.Ref})
 	if err != nil {
-		return fmt.Errorf("resume cron job %s: %w", c.Ref, err)
+		return c.explain("resume cron job", err)
 	}
 	j := resp.GetCronJob()
 	return c.print(a, cronJobRow(j), func() {
@@ -66,7 +66,7 @@ func (c *cronRunCmd) Run(ctx context.Context, a *app, r *remote) error {
 	}
 	resp, err := cl.cron.RunCronJob(ctx, &carillonv1.RunCronJobRequest{Ref: c.Ref})
 	if err != nil {
-		return fmt.Errorf("run cron job %s: %w", c.Ref, err)
+		return c.explain("run cron job", err)
 	}
 	started := struct {
 		Ref   string  `json:"ref"`

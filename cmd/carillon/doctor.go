@@ -18,7 +18,12 @@ type doctorCmd struct {
 func (c *doctorCmd) Help() string {
 	return `A controller is asked for the database's version, the clock offset, the migrations and whatever else it checks. With
 DATABASE_URL the migrations are looked at from here, too, which also works while no controller runs. The exit code is 1
-when something is wrong.`
+when something is wrong.
+
+Examples:
+
+  carillon doctor
+  DATABASE_URL=postgres://localhost/carillon carillon doctor -o json`
 }
 
 type checkJSON struct {

@@ -22,6 +22,7 @@ type fakeController struct {
 	carillonv1connect.UnimplementedCronServiceHandler
 	carillonv1connect.UnimplementedDeployServiceHandler
 	carillonv1connect.UnimplementedRunServiceHandler
+	fakeJobs
 
 	url    string
 	token  string // demanded when set
@@ -45,6 +46,7 @@ func startFake(t *testing.T, f *fakeController) *fakeController {
 	mux.Handle(carillonv1connect.NewCronServiceHandler(f))
 	mux.Handle(carillonv1connect.NewDeployServiceHandler(f))
 	mux.Handle(carillonv1connect.NewRunServiceHandler(f))
+	mux.Handle(carillonv1connect.NewJobServiceHandler(f))
 	guard := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.token != "" && r.Header.Get("Authorization") != "Bearer "+f.token {
 			_ = connect.NewErrorWriter().Write(w, r, connect.NewError(connect.CodeUnauthenticated, errString("unknown token")))
@@ -88,6 +90,9 @@ func (f *fakeController) GetCronJob(_ context.Context, req *carillonv1.GetCronJo
 }
 
 func (f *fakeController) PauseCronJob(_ context.Context, req *carillonv1.PauseCronJobRequest) (*carillonv1.PauseCronJobResponse, error) {
+	if req.GetRef() == "no.where" {
+		return nil, connect.NewError(connect.CodeNotFound, errString("not found: no.where"))
+	}
 	return &carillonv1.PauseCronJobResponse{CronJob: &carillonv1.CronJob{Ref: req.GetRef(), Paused: true, Reason: req.GetReason()}}, nil
 }
 

@@ -5,7 +5,7 @@
 // know a database URL, and none of them knows SQL. A file holds one command or one part that several share.
 //
 // On failure a command says on stderr what was tried, why it did not work and how to mend it, and exits with 1. A command
-// line that cannot be understood exits with 2.
+// line that cannot be understood exits with 2, a wait that a signal cut short with 130.
 package main
 
 import (
@@ -26,9 +26,10 @@ import (
 
 // Exit codes.
 const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
+	exitOK     = 0
+	exitError  = 1
+	exitUsage  = 2
+	exitSignal = 130
 )
 
 // cli is the command line. The order of the commands is that of the help page.
@@ -47,6 +48,7 @@ type cli struct {
 	Kill        killCmd        `cmd:"" help:"Stop all starts of a module (scale it to 0)."`
 	Cron        cronCmd        `cmd:"" help:"Show and steer cron jobs, and try out schedules."`
 	Runs        runsCmd        `cmd:"" help:"Show what ran."`
+	Jobs        jobsCmd        `cmd:"" help:"Enqueue jobs, show and steer them."`
 	Ring        ringCmd        `cmd:"" help:"Show which controller owns which shards."`
 	Controllers controllersCmd `cmd:"" help:"List the controllers of the cluster."`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the database's schema up to date."`
@@ -58,6 +60,7 @@ type cli struct {
 
 // app is what every command may use of the process around it.
 type app struct {
+	stdin          *os.File
 	stdout, stderr io.Writer
 	colour         bool // whether stdout understands colours and nobody declined them
 }
@@ -83,7 +86,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 			panic(r)
 		}
 	}()
-	a := &app{stdout: stdout, stderr: stderr, colour: wantsColour(stdout)}
+	a := &app{stdin: os.Stdin, stdout: stdout, stderr: stderr, colour: wantsColour(stdout)}
 	var c cli
 	k, err := newParser(&c, a)
 	if err != nil {
@@ -93,9 +96,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		complete(stdout, k.Model.Node, args[1:])
 		return exitOK
 	}
-	kctx, err := k.Parse(guardExpressions(args))
+	kctx, err := k.Parse(joinNegatives(guardExpressions(args)))
 	if err != nil {
 		return reportUsage(stderr, err)
+	}
+	if err := checkFlags(kctx); err != nil {
+		return report(stderr, err, &c.Remote)
 	}
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	return report(stderr, kctx.Run(a, &c.Remote, k), &c.Remote)
@@ -137,6 +143,9 @@ func (u usage) Unwrap() error { return u.error }
 // silent is the error of a command that has already said what is wrong.
 var silent = errors.New("already reported")
 
+// errInterrupted is the error of a command that a signal kept from waiting to the end, and that has said so.
+var errInterrupted = errors.New("interrupted")
+
 // report prints an error for a person and returns the exit code.
 func report(stderr io.Writer, err error, r *remote) int {
 	switch {
@@ -144,6 +153,8 @@ func report(stderr io.Writer, err error, r *remote) int {
 		return exitOK
 	case errors.Is(err, silent):
 		return exitError
+	case errors.Is(err, errInterrupted):
+		return exitSignal
 	}
 	err = explainRPC(err, r)
 	fmt.Fprintf(stderr, "carillon: %s\n", strings.TrimRight(err.Error(), "\n"))
@@ -160,7 +171,12 @@ func report(stderr io.Writer, err error, r *remote) int {
 
 // reportUsage prints what is wrong with a command line.
 func reportUsage(stderr io.Writer, err error) int {
-	fmt.Fprintf(stderr, "carillon: %s\n", err)
+	text := err.Error()
+	if flag, ok := strings.CutPrefix(text, "unknown flag "); ok && isNegative(flag) {
+		number, _, _ := strings.Cut(flag, ",")
+		text = number + ": no argument can be negative (a request that begins with a dash goes behind --)"
+	}
+	fmt.Fprintf(stderr, "carillon: %s\n", text)
 	command := "carillon"
 	var p *kong.ParseError
 	if errors.As(err, &p) && p.Context != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	carillonv1 "carillon/proto/carillon/v1"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -157,6 +159,16 @@ func TestCompletionFollowsTheCommands(t *testing.T) {
 		code, stdout, _ := carillon(t, append([]string{completeWord}, tc.words...)...)
 		if got := strings.Join(strings.Fields(stdout), " "); code != 0 || got != tc.want {
 			t.Errorf("after %q: %q, want %q", tc.words, got, tc.want)
+		}
+	}
+	f := startFake(t, &fakeController{jobs: []*carillonv1.CronJob{{Ref: "heartbeat.beat"}, {Ref: "billing.bill"}, {Ref: "evil.\x1b[2J"}}})
+	for line, want := range map[string]string{
+		"cron show ": "billing.bill heartbeat.beat", "cron pause b": "billing.bill", "runs ls --ref ": "billing.bill heartbeat.beat", "cron ls --module ": "heartbeat",
+		"jobs enqueue ": "m.send", "jobs pause --tenant ": "acme default", "jobs ls --state r": "ready running", "jobs enqueue m.send ": "",
+	} {
+		words := append([]string{completeWord, "--controller", f.url}, strings.Split(line, " ")...)
+		if code, stdout, _ := carillon(t, words...); code != 0 || strings.Join(strings.Fields(stdout), " ") != want {
+			t.Errorf("after %q: %q, want %q", line, stdout, want)
 		}
 	}
 	for shell := range completionScripts {

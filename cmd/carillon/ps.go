@@ -45,6 +45,13 @@ func deploymentRow(d *carillonv1.Deployment) deploymentJSON {
 	}
 }
 
+func (c *psCmd) Help() string {
+	return `Examples:
+
+  carillon ps
+  carillon ps --all -o json | jq -r .[].deployment`
+}
+
 func (c *psCmd) Run(ctx context.Context, a *app, r *remote) error {
 	cl, err := r.dial()
 	if err != nil {
@@ -78,6 +85,13 @@ type scaleCmd struct {
 	Replicas int32  `arg:"" name:"n" help:"Runners wanted; 0 stops all starts at once."`
 }
 
+func (c *scaleCmd) Help() string {
+	return `Examples:
+
+  carillon scale heartbeat 2
+  carillon scale heartbeat 0`
+}
+
 func (c *scaleCmd) Run(ctx context.Context, a *app, r *remote) error {
 	if c.Replicas < 0 {
 		return usage{fmt.Errorf("%d runners cannot be had", c.Replicas)}
@@ -100,6 +114,15 @@ func (c *scaleCmd) Run(ctx context.Context, a *app, r *remote) error {
 type killCmd struct {
 	listing
 	Module string `arg:"" help:"The module."`
+}
+
+func (c *killCmd) Help() string {
+	return `What runs goes on to its end. Until the module is scaled up again its slots are skipped, and its jobs wait.
+
+Examples:
+
+  carillon kill heartbeat
+  carillon scale heartbeat 1`
 }
 
 func (c *killCmd) Run(ctx context.Context, a *app, r *remote) error {

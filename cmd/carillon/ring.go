@@ -24,6 +24,13 @@ type memberJSON struct {
 	Second   []int32 `json:"second"`
 }
 
+func (c *ringCmd) Help() string {
+	return `Examples:
+
+  carillon ring
+  carillon ring -o json | jq -r '.members[].key'`
+}
+
 func (c *ringCmd) Run(ctx context.Context, a *app, r *remote) error {
 	cl, err := r.dial()
 	if err != nil {

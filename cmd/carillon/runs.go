@@ -33,13 +33,14 @@ type runJSON struct {
 	Count      int64   `json:"count"` // of skipped slots
 	Deployment string  `json:"deployment"`
 	Kind       string  `json:"kind"`
+	JobID      string  `json:"job_id,omitempty"` // that a fired slot became
 }
 
 func runRow(r *carillonv1.Run) runJSON {
 	return runJSON{
 		RunID: r.GetRunId(), Ref: r.GetRef(), Slot: stamp(r.GetSlot()), SlotTo: stamp(r.GetSlotTo()), StartedAt: stamp(r.GetStartedAt()),
 		EndedAt: stamp(r.GetEndedAt()), Verdict: verdictName(r.GetVerdict()), Controller: r.GetController(), Attempt: r.GetAttempt(),
-		LatenessMS: r.GetLatenessMs(), Error: r.GetError(), Count: r.GetCount(), Deployment: r.GetDeployment(), Kind: r.GetKind(),
+		LatenessMS: r.GetLatenessMs(), Error: r.GetError(), Count: r.GetCount(), Deployment: r.GetDeployment(), Kind: r.GetKind(), JobID: r.GetJobId(),
 	}
 }
 
@@ -65,6 +66,9 @@ func parseVerdict(name string) (carillonv1.Verdict, error) {
 	}
 	return carillonv1.Verdict(v), nil
 }
+
+// manual is the kind of a run that a person started.
+const manual = "manual"
 
 // verdictCell is the verdict of a run for a person, with the number of skipped slots.
 func verdictCell(r *carillonv1.Run) string {
@@ -92,7 +96,7 @@ func verdictColour(v carillonv1.Verdict) string {
 
 // lateCell is how long after its slot a run started.
 func lateCell(r *carillonv1.Run) string {
-	if r.GetStartedAt() == nil {
+	if r.GetStartedAt() == nil || r.GetKind() == manual { // which is late for nothing
 		return "-"
 	}
 	return took(time.Duration(r.GetLatenessMs() * float64(time.Millisecond)))
@@ -106,12 +110,23 @@ func tookCell(r *carillonv1.Run) string {
 	return took(r.GetEndedAt().AsTime().Sub(r.GetStartedAt().AsTime()))
 }
 
-// slotCell is the slot, or the range of slots.
+// slotCell is the slot, the range of slots, or when a person started it.
 func slotCell(r *carillonv1.Run) string {
+	if r.GetKind() == manual {
+		return when(r.GetSlot()) + " (by hand)"
+	}
 	if r.GetCount() > 1 && r.GetSlotTo() != nil {
 		return when(r.GetSlot()) + " .. " + r.GetSlotTo().AsTime().UTC().Format(time.TimeOnly)
 	}
 	return when(r.GetSlot())
+}
+
+// note is what went wrong, or the job that a fired slot became.
+func note(r *carillonv1.Run) string {
+	if r.GetJobId() != "" {
+		return "job " + r.GetJobId()
+	}
+	return r.GetError()
 }
 
 func runTable(a *app, runs []*carillonv1.Run) {
@@ -122,7 +137,7 @@ func runTable(a *app, runs []*carillonv1.Run) {
 	a.table([]string{"ref", "slot (UTC)", "late", "controller", "verdict", "took", "run", "error"},
 		list(runs, func(r *carillonv1.Run) []string {
 			return []string{r.GetRef(), slotCell(r), lateCell(r), dash(r.GetController()),
-				a.paint(verdictColour(r.GetVerdict()), verdictCell(r)), tookCell(r), dash(r.GetRunId()), clean(r.GetError(), 80)}
+				a.paint(verdictColour(r.GetVerdict()), verdictCell(r)), tookCell(r), dash(r.GetRunId()), clean(note(r), 80)}
 		}))
 }
 

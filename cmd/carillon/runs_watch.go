@@ -125,7 +125,10 @@ func (s *screen) run(r *carillonv1.Run, now time.Time, controller string) {
 	}
 	verdict := s.a.paint(verdictColour(r.GetVerdict()), padVerdict(verdictCell(r)))
 	line := s.columns(at.UTC().Format("15:04:05.000"), r.GetRef(), when(r.GetSlot()), lateCell(r), dash(controller), verdict, tookCell(r))
-	if text := clean(r.GetError(), 160); text != "" {
+	if r.GetKind() == manual {
+		line += "  (by hand)"
+	}
+	if text := clean(note(r), 160); text != "" {
 		line += "  " + text
 	}
 	s.mu.Lock()

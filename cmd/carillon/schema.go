@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -24,7 +25,7 @@ type schemaCmd struct {
 func (c *schemaCmd) Help() string {
 	return `Examples:
 
-  carillon schema ./examples/heartbeat
+  carillon schema ./examples/mailroom
   carillon schema ./billing -o json`
 }
 
@@ -110,16 +111,42 @@ func schemaProto(m schema.Module) *carillonv1.Schema {
 		out.Language = schema.Go
 	}
 	for _, v := range m.Verbs {
-		verb := &carillonv1.Verb{Name: v.Name, Request: orUnit(v.Request), Response: orUnit(v.Response)}
-		if c := v.Cron; c != nil {
-			verb.Cron = &carillonv1.Cron{Schedule: c.Schedule, TimeZone: c.TimeZone, Catchup: catchups[c.Catchup], Overlap: overlaps[c.Overlap]}
-			if c.Timeout != 0 {
-				verb.Cron.Timeout = durationpb.New(c.Timeout)
-			}
+		out.Verbs = append(out.Verbs, verbProto(v))
+	}
+	for _, d := range m.Data {
+		data := &carillonv1.Data{Name: d.Name}
+		for _, f := range d.Fields {
+			data.Fields = append(data.Fields, &carillonv1.Field{Name: f.Name, Type: f.Type, Optional: f.Optional})
 		}
-		out.Verbs = append(out.Verbs, verb)
+		out.Data = append(out.Data, data)
 	}
 	return out
+}
+
+func verbProto(v schema.Verb) *carillonv1.Verb {
+	out := &carillonv1.Verb{
+		Name: v.Name, Request: orUnit(v.Request), Response: orUnit(v.Response),
+		Timeout: unlessZero(v.Timeout), Concurrency: int32(v.Concurrency),
+	}
+	if c := v.Cron; c != nil {
+		out.Cron = &carillonv1.Cron{
+			Schedule: c.Schedule, TimeZone: c.TimeZone, Timeout: unlessZero(c.Timeout), Catchup: catchups[c.Catchup], Overlap: overlaps[c.Overlap],
+		}
+	}
+	if r := v.Retry; r != nil {
+		out.Retry = &carillonv1.Retry{Attempts: int32(r.Attempts), Backoff: unlessZero(r.Backoff), Ceiling: unlessZero(r.Ceiling)}
+	}
+	if u := v.Unique; u != nil {
+		out.Unique = &carillonv1.Unique{Window: unlessZero(u.Window)}
+	}
+	return out
+}
+
+func unlessZero(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
 }
 
 var (
@@ -128,7 +155,12 @@ var (
 		schema.CatchupNone: carillonv1.Catchup_CATCHUP_NONE,
 		schema.CatchupAll:  carillonv1.Catchup_CATCHUP_ALL,
 	}
-	overlaps = map[schema.Overlap]carillonv1.Overlap{schema.OverlapSkip: carillonv1.Overlap_OVERLAP_SKIP}
+	overlaps = map[schema.Overlap]carillonv1.Overlap{
+		schema.OverlapSkip:   carillonv1.Overlap_OVERLAP_SKIP,
+		schema.OverlapQueue:  carillonv1.Overlap_OVERLAP_QUEUE,
+		schema.OverlapAllow:  carillonv1.Overlap_OVERLAP_ALLOW,
+		schema.OverlapCancel: carillonv1.Overlap_OVERLAP_CANCEL,
+	}
 )
 
 func orUnit(s string) string {

@@ -22,6 +22,13 @@ type versionJSON struct {
 	Platform string `json:"platform"`
 }
 
+func (c *versionCmd) Help() string {
+	return `Examples:
+
+  carillon version
+  carillon version -o json | jq -r .commit`
+}
+
 func (c *versionCmd) Run(a *app) error {
 	v := versionJSON{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -123,6 +123,7 @@ type Fault struct {
 	From, To   time.Time
 	Controller string        // key, of kill, freeze and drain
 	Module     string        // whose runner; empty: all
+	Runner     string        // key, where one was killed
 	Recovery   time.Duration // excuses lateness and missed slots for so long after To
 }
 

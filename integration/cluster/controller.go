@@ -27,6 +27,7 @@ type Controller struct {
 	Cron   carillonv1connect.CronServiceClient
 	Runs   carillonv1connect.RunServiceClient
 	Info   carillonv1connect.ClusterServiceClient
+	Jobs   carillonv1connect.JobServiceClient
 	Peer   carillonv1connect.PeerServiceClient // with the cluster token
 	http   *http.Client
 	since  time.Time // frozen
@@ -80,6 +81,7 @@ func (c *Cluster) StartController(t testing.TB, flags ...string) *Controller {
 	k.Cron = carillonv1connect.NewCronServiceClient(k.http, k.URL, plain)
 	k.Runs = carillonv1connect.NewRunServiceClient(k.http, k.URL, plain)
 	k.Info = carillonv1connect.NewClusterServiceClient(k.http, k.URL, plain)
+	k.Jobs = carillonv1connect.NewJobServiceClient(k.http, k.URL, plain)
 	k.Peer = carillonv1connect.NewPeerServiceClient(peer, k.URL, plain)
 	Eventually(t, 20*time.Second, "a ready controller", k.ready)
 	return k

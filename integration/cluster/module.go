@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,9 +45,12 @@ func Verbs(n int, prefix string) []Verb {
 type Module struct {
 	Name   string
 	Verbs  []Verb
-	Record string // file of its runners
-	Digest string
-	Schema *carillonv1.Schema
+	Record string // file of its runners; that of jobs is beside it
+
+	JobVerbs []JobVerb
+	Capacity int // of each runner; 0: more than drills need
+	Digest   string
+	Schema   *carillonv1.Schema
 
 	schemaFile string
 }
@@ -91,6 +95,7 @@ func (c *Cluster) Change(t testing.TB, m *Module, verbs ...Verb) {
 		}
 		m.Schema.Verbs = append(m.Schema.Verbs, &carillonv1.Verb{Name: v.Name, Request: "Unit", Response: "Unit", Cron: cron})
 	}
+	addJobVerbs(m.Schema, m.JobVerbs)
 	text, err := protojson.Marshal(m.Schema)
 	if err != nil {
 		t.Fatal(err)
@@ -123,8 +128,11 @@ func (c *Cluster) StartRunner(t testing.TB, m *Module) *Runner {
 	c.mu.Lock()
 	c.runners = append(c.runners, r)
 	c.mu.Unlock()
-	err := c.launch(r.process, key, "drillrunner", nil, "-schema", m.schemaFile, "-digest", m.Digest, "-record", m.Record,
-		"-controllers", c.URLs(), "-token", c.token, "-key", key)
+	args := []string{"-schema", m.schemaFile, "-digest", m.Digest, "-record", m.Record, "-controllers", c.URLs(), "-token", c.token, "-key", key}
+	if m.Capacity > 0 {
+		args = append(args, "-capacity", strconv.Itoa(m.Capacity))
+	}
+	err := c.launch(r.process, key, "drillrunner", nil, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +173,7 @@ func (c *Cluster) KillRunner(t testing.TB, m *Module, r *Runner, recovery time.D
 	t.Helper()
 	from := time.Now()
 	r.kill()
-	c.Fault(checker.Fault{Kind: checker.RunnerDown, From: from, To: time.Now(), Module: m.Name, Recovery: recovery})
+	c.Fault(checker.Fault{Kind: checker.RunnerDown, From: from, To: time.Now(), Module: m.Name, Runner: r.Key, Recovery: recovery})
 }
 
 // StopRunner asks one to drain and waits for its end.

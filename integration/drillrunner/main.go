@@ -6,6 +6,8 @@
 // to the first x: nap300x1 takes 300 ms, failx1 returns an error, panicx1 panics, hangx1 waits for its context,
 // deafx1 does not even do that (for a minute). Any other returns at once.
 //
+// A verb with a request does what the task in it says (jobs.go), and writes to a file of its own.
+//
 // With -garbage it serves no verbs at all: it answers whatever comes with nonsense. It must never know a controller's
 // decisions; a file that cannot be written ends it.
 package main
@@ -60,7 +62,7 @@ func run(schema, record string, cfg carillon.Config) error {
 	}
 	var parsed struct {
 		Module string
-		Verbs  []struct{ Name string }
+		Verbs  []struct{ Name, Request string }
 	}
 	if err := json.Unmarshal(text, &parsed); err != nil {
 		return fmt.Errorf("read the schema: %w", err)
@@ -73,8 +75,15 @@ func run(schema, record string, cfg carillon.Config) error {
 	cfg.Module.Name, cfg.Module.Schema = parsed.Module, string(text)
 	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	cfg.Verbs = carillon.Verbs{}
+	work, err := newJobs(record, cfg.Runner)
+	if err != nil {
+		return err
+	}
 	for _, v := range parsed.Verbs {
 		cfg.Verbs[v.Name] = w.verb(behaviour(v.Name))
+		if takesTask(v.Request) {
+			cfg.Verbs[v.Name] = work.handler()
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -88,8 +97,8 @@ type witness struct {
 }
 
 // verb records a verb's begin and its end.
-func (w witness) verb(do func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
+func (w witness) verb(do func(context.Context) error) carillon.Handler {
+	return carillon.Plain(func(ctx context.Context) error {
 		run, ok := carillon.RunFrom(ctx)
 		if !ok {
 			return errors.New("a verb without a run")
@@ -102,7 +111,7 @@ func (w witness) verb(do func(context.Context) error) func(context.Context) erro
 			text = err.Error()
 		}
 		return err
-	}
+	})
 }
 
 func (w witness) line(what string, run carillon.Run, text string) {

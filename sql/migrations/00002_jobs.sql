@@ -37,6 +37,8 @@ CREATE TABLE carillon.pauses (
 CREATE SEQUENCE carillon.job_ids CACHE 100;
 
 -- Live work only. A claim changes nothing that an index names, so it is HOT; a retry moves due_at and is not.
+-- Whoever makes a child, or ends one, locks the parent's row first (of several, in id order), then the child's: so
+-- children is the count of live rows that name the parent, and the last of them finds the parent blocked.
 CREATE TABLE carillon.jobs (
     id             bigint PRIMARY KEY DEFAULT nextval('carillon.job_ids'),
     due_at         timestamptz NOT NULL,
@@ -45,7 +47,8 @@ CREATE TABLE carillon.jobs (
     deadline_at    timestamptz,            -- hard timeout of the run
     expires_at     timestamptz,            -- no attempt begins after it; null: never
     slot           timestamptz,            -- nominal time, for jobs that a clock made
-    parent_id      bigint,
+    parent_id      bigint,                 -- counts it among its children, while it lives
+    parent_salt    integer,
     cron_job_id    bigint,                 -- the cron job or trigger that made it
     run_deployment bigint,
     queue_id       integer NOT NULL REFERENCES carillon.queues (id),
@@ -85,6 +88,7 @@ CREATE TABLE carillon.job_history (
     expires_at  timestamptz,
     slot        timestamptz,
     parent_id   bigint,
+    parent_salt integer,
     cron_job_id bigint,
     run_deployment bigint,
     queue_id    integer NOT NULL,
@@ -107,6 +111,7 @@ CREATE TABLE carillon.job_history (
 ) PARTITION BY RANGE (ended_at);
 CREATE INDEX job_history_id ON carillon.job_history (id);
 CREATE INDEX job_history_ended ON carillon.job_history (ended_at, id);
+CREATE INDEX job_history_parent ON carillon.job_history (parent_id, ended_at, id) WHERE parent_id IS NOT NULL;
 CREATE INDEX job_history_dead ON carillon.job_history (ended_at, id) WHERE state = 'failed' AND NOT redriven;
 CREATE TABLE carillon.job_history_default PARTITION OF carillon.job_history DEFAULT;
 
@@ -199,9 +204,201 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- +goose StatementBegin
+-- A job's public id, as job.ID.String writes it: j, the number in base 36, seven digits of the salt.
+CREATE FUNCTION carillon.job_id(n bigint, salt integer) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    digits CONSTANT text := '0123456789abcdefghijklmnopqrstuvwxyz';
+    rest   bigint := salt::bigint & 4294967295;
+    id     text := '';
+BEGIN
+    FOR i IN 1..7 LOOP
+        id := substr(digits, (rest % 36)::int + 1, 1) || id;
+        rest := rest / 36;
+    END LOOP;
+    rest := n;
+    LOOP
+        id := substr(digits, (rest % 36)::int + 1, 1) || id;
+        rest := rest / 36;
+        EXIT WHEN rest = 0;
+    END LOOP;
+    RETURN 'j' || id;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- What is wrong with a text from outside; null: nothing.
+CREATE FUNCTION carillon.text_problem(value text, at_least integer, at_most integer) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        WHEN value IS NULL OR octet_length(value) < at_least THEN 'must not be empty'
+        WHEN octet_length(value) > at_most THEN format('has %s bytes, at most %s are accepted', octet_length(value), at_most)
+        WHEN value ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'has a control character'
+    END
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Enqueues a job in the caller's own transaction, and returns its id, or that of the job that holds its key. It checks what
+-- the RPC checks, but for what only a controller knows: that the verb is there, and that the payload fits it. A job of a
+-- verb that is not deployed waits until it is; a verb's own timeout and retries are not known here either, so that what
+-- is not given has the jobs' defaults.
+--
+-- SQLSTATE 22023 names the argument that is wrong, in the message and as the error's column. 23505: the idempotency key
+-- belongs to another request. Keys are those of the RPC, too; a payload counts as jsonb prints it.
+--
+-- Controllers hear of it at the commit, by a NOTIFY of constant payload, of which Postgres sends one per transaction. As
+-- committing with a NOTIFY takes a lock that all such commits share, it can be left out: by the argument, or by
+-- SET carillon.notify = off. The job is then found within a second.
+--
+-- A key, and the row of a queue that had no job before, are locked until the commit: who enqueues in a long transaction
+-- lets others with the same key wait.
+CREATE FUNCTION carillon.enqueue(
+    ref text,
+    payload jsonb DEFAULT NULL,
+    delay interval DEFAULT '0',
+    priority integer DEFAULT 500,
+    tenant text DEFAULT 'default',
+    unique_key text DEFAULT NULL,
+    idempotency_key text DEFAULT NULL,
+    tags text[] DEFAULT NULL,
+    timeout interval DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    backoff interval DEFAULT NULL,
+    backoff_ceiling interval DEFAULT NULL,
+    unique_window interval DEFAULT NULL,
+    expires_at timestamptz DEFAULT NULL,
+    notify boolean DEFAULT true
+) RETURNS text
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, carillon, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    ten_years CONSTANT numeric := 315360000; -- seconds
+    week      CONSTANT numeric := 604800;
+    in_tenant text := COALESCE(NULLIF(enqueue.tenant, ''), 'default');
+    in_unique text := COALESCE(enqueue.unique_key, '');
+    in_key    text := COALESCE(enqueue.idempotency_key, '');
+    in_tags   text[] := COALESCE(enqueue.tags, '{}');
+    body      bytea := COALESCE(convert_to(enqueue.payload::text, 'UTF8'), '');
+    prio      integer := COALESCE(enqueue.priority, 500);
+    attempts  integer := COALESCE(NULLIF(enqueue.max_attempts, 0), 5);
+    wait      numeric := COALESCE(extract(epoch FROM enqueue.delay), 0); -- seconds, as the others
+    soft      numeric := COALESCE(NULLIF(extract(epoch FROM enqueue.timeout), 0), 300);
+    again     numeric := COALESCE(NULLIF(extract(epoch FROM enqueue.backoff), 0), 1);
+    ceiling   numeric := COALESCE(NULLIF(extract(epoch FROM enqueue.backoff_ceiling), 0), GREATEST(600, COALESCE(NULLIF(extract(epoch FROM enqueue.backoff), 0), 1)));
+    held_for  numeric := COALESCE(extract(epoch FROM enqueue.unique_window), 0);
+    wrong     record;
+    queue     integer;
+    job       bigint;
+    chance    integer := ('x' || left(replace(gen_random_uuid()::text, '-', ''), 8))::bit(32)::integer;
+    request   bytea;
+    held      record;
+BEGIN
+    SELECT c.field, c.problem INTO wrong FROM (VALUES
+        (1, 'tenant', carillon.text_problem(in_tenant, 1, 256)),
+        (2, 'ref', carillon.text_problem(enqueue.ref, 1, 256)),
+        (3, 'ref', CASE WHEN enqueue.ref !~ '^[^.]+[.].' THEN format('"%s" is no module.verb', left(enqueue.ref, 60)) END),
+        (4, 'priority', CASE WHEN prio NOT BETWEEN 0 AND 1000 THEN format('must be 0 to 1000 (higher is sooner), got %s', prio) END),
+        (5, 'delay', CASE WHEN wait < 0 THEN format('must not be negative, got %s', enqueue.delay)
+                          WHEN wait > ten_years THEN format('must be at most ten years, got %s', enqueue.delay) END),
+        (6, 'timeout', CASE WHEN soft < 0.001 OR soft > week THEN format('must be 1ms to 7 days, got %s', enqueue.timeout) END),
+        (7, 'expires_at', CASE WHEN NOT isfinite(enqueue.expires_at) OR enqueue.expires_at < '0001-01-01 00:00:00Z' OR enqueue.expires_at >= '10000-01-01 00:00:00Z'
+                          THEN 'must be in the years 1 to 9999' END),
+        (8, 'max_attempts', CASE WHEN attempts NOT BETWEEN 1 AND 1000 THEN format('must be 1 to 1000, for a retry policy has to end; got %s', attempts) END),
+        (9, 'backoff', CASE WHEN again < 0.001 OR again > week THEN format('must be 1ms to 7 days, got %s', enqueue.backoff) END),
+        (10, 'backoff_ceiling', CASE WHEN ceiling < again OR ceiling > week
+                          THEN format('must be at least the backoff and at most 7 days, got %s', enqueue.backoff_ceiling) END),
+        (11, 'payload', CASE WHEN length(body) > 1048576 THEN format('has %s bytes, at most 1048576 are accepted', length(body)) END),
+        (12, 'tags', CASE WHEN cardinality(in_tags) > 16 THEN format('at most 16 are accepted, got %s', cardinality(in_tags)) END),
+        (13, 'tags', (SELECT format('"%s" %s', left(t, 60), carillon.text_problem(t, 1, 64)) FROM unnest(in_tags) t WHERE carillon.text_problem(t, 1, 64) IS NOT NULL LIMIT 1)),
+        (14, 'tags', (SELECT format('"%s" stands there twice', t) FROM unnest(in_tags) t GROUP BY t HAVING count(*) > 1 LIMIT 1)),
+        (15, 'unique_key', carillon.text_problem(in_unique, 0, 256)),
+        (16, 'idempotency_key', carillon.text_problem(in_key, 0, 256)),
+        (17, 'unique_window', CASE WHEN held_for < 0 OR held_for > ten_years THEN format('must be 0 to ten years, got %s', enqueue.unique_window)
+                          WHEN held_for > 0 AND held_for < 0.001 THEN format('must be 0 or at least 1ms, got %s', enqueue.unique_window)
+                          WHEN held_for > 0 AND in_unique = '' THEN 'needs a unique key' END)
+    ) c (n, field, problem) WHERE c.problem IS NOT NULL ORDER BY c.n LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format('carillon.enqueue: invalid: %s: %s', wrong.field, wrong.problem), COLUMN = wrong.field;
+    END IF;
+
+    SELECT q.id INTO queue FROM carillon.queues q WHERE q.tenant = in_tenant AND q.ref = enqueue.ref AND q.lane = LEAST(prio / 200, 4);
+    IF NOT FOUND THEN -- as PutQueues: what is paused or limited in this instant covers it
+        PERFORM pg_advisory_xact_lock_shared(hashtext('carillon.queues'));
+        INSERT INTO carillon.queues (tenant, ref, lane, paused_at, limited)
+        SELECT in_tenant, enqueue.ref, LEAST(prio / 200, 4),
+            (SELECT min(p.paused_at) FROM carillon.pauses p WHERE p.tenant IN ('', in_tenant) AND p.ref IN ('', enqueue.ref)),
+            EXISTS (SELECT FROM carillon.limits l WHERE l.ref = enqueue.ref)
+        ON CONFLICT (tenant, ref, lane) DO NOTHING;
+        SELECT q.id INTO STRICT queue FROM carillon.queues q WHERE q.tenant = in_tenant AND q.ref = enqueue.ref AND q.lane = LEAST(prio / 200, 4);
+    END IF;
+    job := nextval('carillon.job_ids');
+
+    IF in_key <> '' OR in_unique <> '' THEN -- job.RequestHash, in nanoseconds
+        request := sha256((SELECT string_agg(int8send(length(convert_to(v, 'UTF8'))) || convert_to(v, 'UTF8'), '' ORDER BY n)
+                           FROM (VALUES (1, in_tenant), (2, enqueue.ref), (3, in_unique)) s (n, v))
+            || int8send(length(body)) || body
+            || (SELECT string_agg(int8send(v), '' ORDER BY n) FROM (VALUES (1, prio::bigint), (2, (wait * 1e9)::bigint), (3, (soft * 1e9)::bigint), (4, (held_for * 1e9)::bigint),
+                    (5, attempts::bigint), (6, (again * 1e9)::bigint), (7, (ceiling * 1e9)::bigint), (8, 0), (9, 0), (10, cardinality(in_tags)::bigint)) s (n, v))
+            || COALESCE((SELECT string_agg(int8send(length(convert_to(v, 'UTF8'))) || convert_to(v, 'UTF8'), '' ORDER BY n) FROM unnest(in_tags) WITH ORDINALITY s (v, n)), ''));
+    END IF;
+
+    WHILE in_key <> '' LOOP
+        INSERT INTO carillon.job_keys (tenant, kind, key, job_id, salt, hash, expires_at)
+        VALUES (in_tenant, 'idempotency', in_key, job, chance, request, now() + interval '24 hours')
+        ON CONFLICT (tenant, kind, key) DO NOTHING;
+        EXIT WHEN FOUND;
+        SELECT k.job_id, k.salt, k.hash, COALESCE(k.expires_at < now(), false) AS expired INTO held
+        FROM carillon.job_keys k WHERE k.tenant = in_tenant AND k.kind = 'idempotency' AND k.key = in_key;
+        CONTINUE WHEN NOT FOUND; -- freed in this moment
+        IF held.expired THEN
+            DELETE FROM carillon.job_keys k WHERE k.tenant = in_tenant AND k.kind = 'idempotency' AND k.key = in_key AND k.expires_at < now();
+            CONTINUE;
+        END IF;
+        IF held.hash <> request THEN
+            RAISE EXCEPTION USING ERRCODE = 'unique_violation', MESSAGE = format('carillon.enqueue: already exists: the idempotency key "%s" belongs to another request', in_key),
+                COLUMN = 'idempotency_key';
+        END IF;
+        RETURN carillon.job_id(held.job_id, held.salt);
+    END LOOP;
+
+    WHILE in_unique <> '' LOOP
+        INSERT INTO carillon.job_keys (tenant, kind, key, job_id, salt, hash, expires_at)
+        VALUES (in_tenant, 'unique', in_unique, job, chance, request, CASE WHEN held_for > 0 THEN now() + make_interval(secs => ceil(held_for * 1000)::float8 / 1000) END)
+        ON CONFLICT (tenant, kind, key) DO NOTHING;
+        EXIT WHEN FOUND;
+        SELECT k.job_id, k.salt, COALESCE(k.expires_at < now(), false) AS expired INTO held
+        FROM carillon.job_keys k WHERE k.tenant = in_tenant AND k.kind = 'unique' AND k.key = in_unique;
+        CONTINUE WHEN NOT FOUND;
+        IF held.expired THEN
+            DELETE FROM carillon.job_keys k WHERE k.tenant = in_tenant AND k.kind = 'unique' AND k.key = in_unique AND k.expires_at < now();
+            CONTINUE;
+        END IF;
+        UPDATE carillon.job_keys k SET job_id = held.job_id, salt = held.salt
+        WHERE in_key <> '' AND k.tenant = in_tenant AND k.kind = 'idempotency' AND k.key = in_key;
+        RETURN carillon.job_id(held.job_id, held.salt);
+    END LOOP;
+
+    INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, expires_at, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, unique_key, tags, payload)
+    VALUES (job, queue, (job % 1021)::integer, chance, now() + make_interval(secs => ceil(wait * 1000)::float8 / 1000), enqueue.expires_at, attempts,
+        ceil(again * 1000)::integer, ceil(ceiling * 1000)::integer, ceil(soft * 1000)::integer, prio,
+        CASE WHEN held_for = 0 THEN NULLIF(in_unique, '') END, NULLIF(in_tags, '{}'), body);
+    IF COALESCE(enqueue.notify, true) AND COALESCE(current_setting('carillon.notify', true), '') NOT IN ('off', 'false', 'no', '0') THEN
+        PERFORM pg_notify('carillon_jobs', '');
+    END IF;
+    RETURN carillon.job_id(job, chance);
+END $$;
+-- +goose StatementEnd
+
+-- An application's role needs USAGE on the schema and EXECUTE on enqueue, and gets nothing else with the first.
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA carillon FROM PUBLIC;
+
 SELECT carillon.create_job_partitions(7);
 
 -- +goose Down
+GRANT EXECUTE ON FUNCTION carillon.create_run_partitions, carillon.drop_run_partitions TO PUBLIC;
+DROP FUNCTION carillon.enqueue, carillon.job_id, carillon.text_problem;
 DROP FUNCTION carillon.add_error(jsonb, jsonb), carillon.create_job_partitions(integer), carillon.drop_job_partitions(integer);
 DROP TABLE carillon.job_keys, carillon.job_history, carillon.jobs, carillon.pauses, carillon.limits, carillon.queues CASCADE;
 DROP SEQUENCE carillon.job_ids;

@@ -19,7 +19,7 @@ WITH won AS (
                unnest(sqlc.arg(skip_count)::int[]) AS skip_count
         ORDER BY 1
     ) a
-    WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle'
+    WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle' AND NOT j.fires
       AND j.next_execution = a.expected AND a.slot <= now()
     RETURNING j.id, j.started_at, j.deadline_at, j.deployment_id, a.skip_from, a.skip_to, a.skip_count
 ), skipped AS (
@@ -28,6 +28,110 @@ WITH won AS (
     FROM won WHERE skip_from IS NOT NULL
 )
 SELECT id, started_at, deadline_at, deployment_id FROM won;
+
+-- name: FireCronJobs :many
+-- Makes jobs of slots, idle to idle: the same compare-and-set as StartCronJobs, and in the same statement the job, the
+-- ledger row that names it, and the skipped range. The ledger's key makes a slot's job the only one. Where the jobs of
+-- earlier slots are in the way (overlap skip: any that lives; otherwise as many as are kept at most), the slot is
+-- skipped_overlap. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this. Losers as there.
+WITH won AS (
+    UPDATE carillon.cron_jobs j
+    SET next_execution = a.next_after, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot', run_deployment = j.deployment_id,
+        attempt = 0, started_at = clock_timestamp(), deadline_at = NULL, controller = sqlc.arg(controller)::text
+    FROM (
+        SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(versions)::bigint[]) AS version,
+               unnest(sqlc.arg(expected)::timestamptz[]) AS expected, unnest(sqlc.arg(slots)::timestamptz[]) AS slot,
+               unnest(sqlc.arg(next_after)::timestamptz[]) AS next_after, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id,
+               unnest(sqlc.arg(skip_from)::timestamptz[]) AS skip_from, unnest(sqlc.arg(skip_to)::timestamptz[]) AS skip_to,
+               unnest(sqlc.arg(skip_count)::int[]) AS skip_count, unnest(sqlc.arg(salts)::int[]) AS salt
+        ORDER BY 1
+    ) a
+    WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle' AND j.fires
+      AND j.next_execution = a.expected AND a.slot <= now() AND (j.overlap::text = 'cancel') = sqlc.arg(cancels)::bool
+    RETURNING j.id, j.ref, j.started_at, j.deployment_id, j.queue_id, j.timeout_ms, j.max_attempts, j.backoff_ms, j.backoff_max_ms,
+        a.slot, a.run_id, a.salt, a.skip_from, a.skip_to, a.skip_count,
+        -- Under catchup all every slot has its turn, one after the other.
+        (EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
+            OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE sqlc.arg(max_live)::int - 1 END))::bool AS busy
+), numbered AS (
+    SELECT won.*, CASE WHEN NOT busy THEN nextval('carillon.job_ids') END AS job_id FROM won
+), made AS (
+    INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload)
+    SELECT job_id, queue_id, (job_id % 1021)::int, salt, now(), slot, id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, sqlc.arg(priority)::smallint, ''
+    FROM numbered WHERE NOT busy
+), ledger AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, controller, started_at, ended_at, verdict, job_id, job_salt)
+    SELECT id, slot, slot, CASE WHEN NOT busy THEN run_id END, CASE WHEN NOT busy THEN deployment_id END, sqlc.arg(controller)::text,
+           CASE WHEN NOT busy THEN started_at END, now(), (CASE WHEN busy THEN 'skipped_overlap' ELSE 'fired' END)::carillon.verdict,
+           job_id, CASE WHEN NOT busy THEN salt END
+    FROM numbered
+), skipped AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, controller)
+    SELECT id, skip_from, skip_to, skip_count, 'skipped_missed', now(), sqlc.arg(controller)::text
+    FROM won WHERE skip_from IS NOT NULL
+)
+SELECT id, ref, started_at, run_id::uuid AS run_id, slot::timestamptz AS slot, queue_id, COALESCE(job_id, 0)::bigint AS job_id, salt::int AS salt FROM numbered;
+
+-- name: FireManualRun :many
+-- Run now, of a row that fires: as StartManualRun, but a job is made, and the ledger has it at once. No row: jobs that it
+-- made are in the way, as for a slot, or the row is not to run.
+WITH won AS (
+    UPDATE carillon.cron_jobs j
+    SET run_id = sqlc.arg(run_id)::uuid, run_slot = now(), run_kind = 'manual', run_deployment = j.deployment_id,
+        attempt = 0, started_at = clock_timestamp(), deadline_at = NULL, controller = sqlc.arg(controller)::text
+    WHERE j.ref = sqlc.arg(ref)::text AND j.fires AND j.state = 'idle' AND j.removed_at IS NULL
+      AND EXISTS (SELECT FROM carillon.deployments d WHERE d.id = j.deployment_id AND d.min_replicas > 0)
+      AND NOT EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
+          OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE sqlc.arg(max_live)::int - 1 END)
+    RETURNING j.id, j.ref, j.started_at, j.deployment_id, j.queue_id, j.timeout_ms, j.max_attempts, j.backoff_ms, j.backoff_max_ms,
+        j.run_slot AS slot, (j.overlap::text = 'cancel')::bool AS cancels
+), numbered AS (
+    SELECT won.*, nextval('carillon.job_ids') AS job_id FROM won
+), made AS (
+    INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload)
+    SELECT job_id, queue_id, (job_id % 1021)::int, sqlc.arg(salt)::int, now(), slot, id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, sqlc.arg(priority)::smallint, ''
+    FROM numbered
+), ledger AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, kind, controller, started_at, ended_at, verdict, job_id, job_salt)
+    SELECT id, slot, slot, sqlc.arg(run_id)::uuid, deployment_id, 'manual', sqlc.arg(controller)::text, started_at, now(), 'fired', job_id, sqlc.arg(salt)::int
+    FROM numbered
+)
+SELECT id, ref, started_at, slot::timestamptz AS slot, queue_id, cancels, job_id::bigint AS job_id FROM numbered;
+
+-- name: CancelEarlierJobs :many
+-- Notes the cancel of what earlier slots made and still lives, in id order, in the transaction that made the new job;
+-- those that wait are ended in it, too (as AskCancel and EndWaiting do for one).
+UPDATE carillon.jobs j SET cancelled = true
+FROM (
+    SELECT w.id FROM carillon.jobs w
+    JOIN (SELECT unnest(sqlc.arg(cron_job_ids)::bigint[]) AS cron_job_id, unnest(sqlc.arg(job_ids)::bigint[]) AS job_id) a
+      ON w.cron_job_id = a.cron_job_id AND w.id <> a.job_id
+    ORDER BY w.id
+    FOR UPDATE OF w
+) e
+WHERE j.id = e.id
+RETURNING j.id, j.salt, j.state, j.run_id, COALESCE(j.controller, '')::text AS controller, j.cron_job_id, j.children;
+
+-- name: GetFired :many
+-- What became of firings whose answer got lost: the ledger knows their run ids.
+SELECT r.cron_job_id, r.slot, r.run_id, r.started_at, r.job_id, r.job_salt, j.ref, COALESCE(j.queue_id, 0)::int AS queue_id
+FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(slots)::timestamptz[]) AS slot,
+             unnest(sqlc.arg(run_ids)::uuid[]) AS run_id) a
+JOIN carillon.runs r ON r.cron_job_id = a.id AND r.slot = a.slot AND r.run_id = a.run_id
+JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
+WHERE r.verdict = 'fired';
+
+-- name: ListCancelledRuns :many
+-- Runs of jobs that these cron jobs made, which somebody cancelled and which go on.
+SELECT w.id, w.salt, w.run_id, COALESCE(w.controller, '')::text AS controller, w.cron_job_id
+FROM carillon.jobs w
+WHERE w.cron_job_id = ANY (sqlc.arg(cron_job_ids)::bigint[]) AND w.cancelled AND w.state = 'running';
+
+-- name: PassCronJob :execrows
+-- The last resort for one slot that has a verdict already, by hand or by a restored backup: it stands, and the row goes on.
+UPDATE carillon.cron_jobs SET next_execution = sqlc.arg(next_after)::timestamptz
+WHERE id = sqlc.arg(id)::bigint AND version = sqlc.arg(version)::bigint AND enabled AND state = 'idle' AND fires
+  AND next_execution = sqlc.arg(expected)::timestamptz AND sqlc.arg(slot)::timestamptz <= now();
 
 -- name: SkipCronJobs :many
 -- Decides a range of missed slots of which none runs (catchup none): idle to idle, the same compare-and-set.
@@ -56,7 +160,7 @@ UPDATE carillon.cron_jobs j
 SET state = 'executing', run_id = sqlc.arg(run_id)::uuid, run_slot = now(), run_kind = 'manual',
     run_deployment = j.deployment_id, attempt = 1, started_at = clock_timestamp(), controller = sqlc.arg(controller)::text,
     deadline_at = clock_timestamp() + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
-WHERE j.ref = sqlc.arg(ref)::text AND j.state = 'idle' AND j.removed_at IS NULL
+WHERE j.ref = sqlc.arg(ref)::text AND j.state = 'idle' AND j.removed_at IS NULL AND NOT j.fires
   AND EXISTS (SELECT FROM carillon.deployments d WHERE d.id = j.deployment_id AND d.min_replicas > 0)
 RETURNING j.id;
 
@@ -113,13 +217,10 @@ SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
 FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
 WHERE j.id = ANY (sqlc.arg(ids)::bigint[]);
 
--- name: GetLockedCronJobs :many
--- The state of rows whose claim has an unknown outcome: waits for a claim that is still under way on them.
-SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
-FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
-WHERE j.id = ANY (sqlc.arg(ids)::bigint[])
-ORDER BY j.id
-FOR NO KEY UPDATE OF j;
+-- name: AwaitCronJobs :many
+-- Waits for every claim that is under way on these rows. They are read by GetCronJobs afterwards, in the same
+-- transaction: read in this statement, a row whose deployment changed while it waited would not be found.
+SELECT j.id FROM carillon.cron_jobs j WHERE j.id = ANY (sqlc.arg(ids)::bigint[]) ORDER BY j.id FOR NO KEY UPDATE;
 
 -- name: GetCronJob :one
 SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
@@ -237,8 +338,9 @@ SELECT j.* FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id;
 SELECT j.id FROM carillon.cron_jobs j WHERE j.id = ANY (sqlc.arg(ids)::bigint[]) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: InsertCronJob :one
-INSERT INTO carillon.cron_jobs (module_id, deployment_id, ref, shard, schedule, time_zone, timeout_ms, catchup, overlap, enabled, next_execution)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO carillon.cron_jobs (module_id, deployment_id, ref, shard, schedule, time_zone, timeout_ms, catchup, overlap, enabled, next_execution,
+    fires, queue_id, max_attempts, backoff_ms, backoff_max_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 RETURNING id;
 
 -- name: UpdateCronJob :exec
@@ -246,7 +348,8 @@ RETURNING id;
 UPDATE carillon.cron_jobs
 SET deployment_id = sqlc.arg(deployment_id), schedule = sqlc.arg(schedule), time_zone = sqlc.arg(time_zone), timeout_ms = sqlc.arg(timeout_ms),
     catchup = sqlc.arg(catchup), overlap = sqlc.arg(overlap), enabled = sqlc.arg(enabled), next_execution = sqlc.narg(next_execution),
-    paused_at = sqlc.narg(paused_at), removed_at = sqlc.narg(removed_at), set_aside_at = sqlc.narg(set_aside_at), version = version + 1
+    fires = sqlc.arg(fires), queue_id = sqlc.narg(queue_id), max_attempts = sqlc.arg(max_attempts), backoff_ms = sqlc.arg(backoff_ms),
+    backoff_max_ms = sqlc.arg(backoff_max_ms), paused_at = sqlc.narg(paused_at), removed_at = sqlc.narg(removed_at), set_aside_at = sqlc.narg(set_aside_at), version = version + 1
 WHERE id = sqlc.arg(id);
 
 -- name: InsertSkippedRange :exec

@@ -56,3 +56,13 @@ DELETE FROM carillon.deployments d
 WHERE d.activated_at IS NULL AND d.created_at < now() - interval '1 day'
   AND NOT EXISTS (SELECT FROM carillon.runners r WHERE r.deployment_id = d.id)
   AND NOT EXISTS (SELECT FROM carillon.cron_jobs j WHERE j.deployment_id = d.id OR j.run_deployment = d.id);
+
+-- name: ListLiveDeployments :many
+-- What every controller keeps of all modules, read each second: the text of a schema comes only when it is not known yet.
+SELECT d.id, d.key, m.name AS module, d.min_replicas, CASE WHEN d.id = ANY (sqlc.arg(known)::bigint[]) THEN '' ELSE d.schema END::text AS schema
+FROM carillon.modules m JOIN carillon.deployments d ON d.id = m.deployment_id
+ORDER BY m.name;
+
+-- name: ListLimits :many
+-- The limits of a module's verbs.
+SELECT ref, max_running FROM carillon.limits WHERE starts_with(ref, sqlc.arg(module)::text || '.') ORDER BY ref;

@@ -67,10 +67,10 @@ SELECT nextval('carillon.job_ids')::bigint AS id FROM generate_series(1, sqlc.ar
 -- are given only where a key names them already. Rows with a run id start running at once, in the name of the controller
 -- that takes them in: nothing waits before them, and it has room; in a queue that was paused or limited meanwhile they
 -- become ready.
-INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, expires_at, slot, parent_id, cron_job_id, max_attempts, backoff_ms, backoff_max_ms,
-    timeout_ms, priority, unique_key, tags, payload, state, run_id, attempt, run_deployment, controller, started_at, deadline_at)
+INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, expires_at, slot, parent_id, parent_salt, cron_job_id, max_attempts, backoff_ms,
+    backoff_max_ms, timeout_ms, priority, unique_key, tags, payload, state, run_id, attempt, run_deployment, controller, started_at, deadline_at)
 SELECT b.id, b.queue_id, (b.id % 1021)::int, b.salt, now() + make_interval(secs => b.delay_ms / 1000.0), b.expires_at, b.slot, NULLIF(b.parent_id, 0),
-    NULLIF(b.cron_job_id, 0), b.max_attempts, b.backoff_ms, b.backoff_max_ms, b.timeout_ms, b.priority, NULLIF(b.unique_key, ''),
+    CASE WHEN b.parent_id <> 0 THEN b.parent_salt END, NULLIF(b.cron_job_id, 0), b.max_attempts, b.backoff_ms, b.backoff_max_ms, b.timeout_ms, b.priority, NULLIF(b.unique_key, ''),
     CASE WHEN b.tags = '' THEN NULL ELSE string_to_array(b.tags, E'\x1f') END, b.payload,
     CASE WHEN b.starts THEN 'running' ELSE 'ready' END::carillon.job_status, CASE WHEN b.starts THEN b.run_id END, CASE WHEN b.starts THEN 1 ELSE 0 END,
     CASE WHEN b.starts THEN b.run_deployment END, CASE WHEN b.starts THEN sqlc.arg(controller)::text END, CASE WHEN b.starts THEN now() END,
@@ -80,7 +80,7 @@ FROM (
         a.run_id IS NOT NULL AND EXISTS (SELECT FROM carillon.queues q WHERE q.id = a.queue_id AND q.paused_at IS NULL AND NOT q.limited) AS starts
     FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS given, unnest(sqlc.arg(queue_ids)::int[]) AS queue_id, unnest(sqlc.arg(salts)::int[]) AS salt,
         unnest(sqlc.arg(delays_ms)::bigint[]) AS delay_ms, unnest(sqlc.arg(expires)::timestamptz[]) AS expires_at, unnest(sqlc.arg(slots)::timestamptz[]) AS slot,
-        unnest(sqlc.arg(parent_ids)::bigint[]) AS parent_id, unnest(sqlc.arg(cron_job_ids)::bigint[]) AS cron_job_id, unnest(sqlc.arg(max_attempts)::int[]) AS max_attempts,
+        unnest(sqlc.arg(parent_ids)::bigint[]) AS parent_id, unnest(sqlc.arg(parent_salts)::int[]) AS parent_salt, unnest(sqlc.arg(cron_job_ids)::bigint[]) AS cron_job_id, unnest(sqlc.arg(max_attempts)::int[]) AS max_attempts,
         unnest(sqlc.arg(backoffs_ms)::int[]) AS backoff_ms, unnest(sqlc.arg(backoff_maxs_ms)::int[]) AS backoff_max_ms, unnest(sqlc.arg(timeouts_ms)::int[]) AS timeout_ms,
         unnest(sqlc.arg(priorities)::smallint[]) AS priority, unnest(sqlc.arg(unique_keys)::text[]) AS unique_key, unnest(sqlc.arg(tags)::text[]) AS tags,
         unnest(sqlc.arg(payloads)::bytea[]) AS payload, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(run_deployments)::bigint[]) AS run_deployment) a
@@ -128,7 +128,7 @@ WHERE j.id = a.id AND q.id = j.queue_id + 0
   AND CASE WHEN a.id IS NOT NULL THEN j.state = 'ready' AND j.due_at <= now() AND (j.expires_at IS NULL OR j.expires_at > now()) END
   AND q.paused_at IS NULL AND q.limited = sqlc.arg(limited)::bool AND (NOT sqlc.arg(limited)::bool OR q.ref = sqlc.arg(ref)::text)
 RETURNING j.id, j.run_id, j.queue_id, q.tenant, q.ref, j.salt, j.attempt, j.max_attempts, j.timeout_ms, j.backoff_ms, j.backoff_max_ms, j.slot, j.due_at, j.created_at,
-    j.started_at, j.expires_at, j.payload, j.limited;
+    j.started_at, j.expires_at, COALESCE(j.parent_id, 0)::bigint AS parent_id, j.payload, j.limited;
 
 -- name: GetLimit :one
 -- The free places of a verb, without a lock: a hint that spares a full one the waiting.
@@ -137,6 +137,11 @@ SELECT GREATEST(max_running - running, 0)::int AS free FROM carillon.limits WHER
 -- name: LockLimit :one
 -- The free places of a verb's cluster-wide limit, in the transaction of the claim that takes them.
 SELECT GREATEST(max_running - running, 0)::int AS free FROM carillon.limits WHERE ref = sqlc.arg(ref)::text FOR NO KEY UPDATE;
+
+-- name: FreeJobs :many
+-- Those of these jobs that nobody else is changing, locked in id order. Who holds the lock of places must wait for no job:
+-- the end of a child locks its parent, which may be such a job, and then wants places.
+SELECT id FROM carillon.jobs WHERE id = ANY (sqlc.arg(ids)::bigint[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: AddRunning :exec
 UPDATE carillon.limits SET running = running + sqlc.arg(n)::int WHERE ref = sqlc.arg(ref)::text;
@@ -175,22 +180,26 @@ DELETE FROM carillon.limits WHERE ref = sqlc.arg(ref)::text;
 -- name: FinishJobs :many
 -- Ends jobs for good by their run id: the row leaves the live table for the history, its place and its unique key are
 -- free again, all in the same statement. No row for an input: the run is not current. A job that was cancelled in the
--- run and did not succeed is cancelled. An error enters the list where a verdict is given.
+-- run and did not succeed is cancelled. An error enters the list where a verdict is given. Children are ended only by who
+-- says so, and holds the locks of their parents (LockParents).
 WITH a AS (
     SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(states)::text[]) AS final,
-           unnest(sqlc.arg(outputs)::bytea[]) AS output, unnest(sqlc.arg(verdicts)::text[]) AS verdict, unnest(sqlc.arg(texts)::text[]) AS text
+           unnest(sqlc.arg(outputs)::bytea[]) AS output, unnest(sqlc.arg(verdicts)::text[]) AS verdict, unnest(sqlc.arg(texts)::text[]) AS text,
+           unnest(sqlc.arg(progress)::text[]) AS progress
     ORDER BY 1
 ), gone AS (
     DELETE FROM carillon.jobs j USING a
     WHERE j.id = a.id AND j.run_id = a.run_id
-      AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND (j.cancelled OR NOT sqlc.arg(if_cancelled)::bool) END
+      AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND (j.cancelled OR NOT sqlc.arg(if_cancelled)::bool)
+          AND (j.parent_id IS NULL OR sqlc.arg(children)::bool) END
     RETURNING j.*
 ), history AS (
-    INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, cron_job_id, run_deployment, queue_id, salt, attempt,
-        max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, output, errors)
-    SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.cron_job_id, g.run_deployment, g.queue_id, g.salt, g.attempt,
-        g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority,
-        CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller, g.progress, g.tags, g.payload,
+    INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt,
+        attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, output, errors)
+    SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.parent_salt, g.cron_job_id, g.run_deployment, g.queue_id,
+        g.salt, g.attempt, g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority,
+        CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller,
+        COALESCE(NULLIF(a.progress, ''), g.progress), g.tags, g.payload,
         NULLIF(a.output, ''::bytea), CASE WHEN a.verdict = '' THEN g.errors ELSE carillon.add_error(g.errors,
             jsonb_build_object('at', now(), 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END
     FROM gone g JOIN a ON a.id = g.id AND a.run_id = g.run_id
@@ -203,29 +212,67 @@ WITH a AS (
     FROM (SELECT q.ref, count(*)::int AS n FROM gone g JOIN carillon.queues q ON q.id = g.queue_id WHERE g.limited GROUP BY q.ref ORDER BY q.ref) a
     WHERE l.ref = a.ref
 )
-SELECT id, run_id, queue_id, parent_id, cancelled FROM gone;
+SELECT id, run_id, queue_id, parent_id, cancelled, children FROM gone;
+
+-- name: LockParents :many
+-- The rows of these jobs, locked in id order, before any of their children is made, ended or cancelled.
+SELECT id, salt, state, run_id, cancelled FROM carillon.jobs WHERE id = ANY (sqlc.arg(ids)::bigint[]) ORDER BY id FOR UPDATE;
+
+-- name: AddChildren :exec
+-- Counts children that the same transaction made.
+UPDATE carillon.jobs p SET children = p.children + a.n
+FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(counts)::int[]) AS n ORDER BY 1) a
+WHERE p.id = a.id;
+
+-- name: DropChildren :many
+-- Counts children off that the same transaction ended; a parent that waited for the last of them is due now. Parents
+-- that have ended are not there. By what the ended rows said, not by what was locked: a job that was re-driven
+-- in between counts its children, too.
+UPDATE carillon.jobs p
+SET children = GREATEST(p.children - a.n, 0),
+    state = CASE WHEN p.state = 'blocked' AND p.children <= a.n THEN 'ready' ELSE p.state END,
+    due_at = CASE WHEN p.state = 'blocked' AND p.children <= a.n THEN now() ELSE p.due_at END
+FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(counts)::int[]) AS n ORDER BY 1) a
+WHERE p.id = a.id
+RETURNING p.id, p.queue_id, p.shard, p.priority, p.due_at, p.expires_at, (p.state = 'ready' AND p.children = 0 AND p.due_at = now())::bool AS woken;
+
+-- name: ParentsOf :many
+-- Whose rows are to be locked before these jobs are ended. A job keeps its parent as long as it lives.
+SELECT DISTINCT parent_id::bigint AS parent_id FROM carillon.jobs WHERE id = ANY (sqlc.arg(ids)::bigint[]) AND parent_id IS NOT NULL;
+
+-- name: LockChildren :many
+-- The live children of jobs that begin to live again, locked, so that none ends before it is counted.
+SELECT parent_id::bigint AS parent_id FROM carillon.jobs WHERE parent_id = ANY (sqlc.arg(ids)::bigint[]) ORDER BY id FOR UPDATE;
 
 -- name: RetryJobs :many
 -- Gives jobs back, fenced by run id: after a failed run (counted), or after one that did not begin (no room, drain) or
 -- was snoozed, whose attempt is taken back. One that comes again at once keeps its due time, and so its turn. A job that
--- was cancelled in the run is not returned: FinishJobs ends it.
+-- was cancelled in the run is not returned: FinishJobs ends it. One that awaits its children is blocked while any lives:
+-- who ends one changes the same row.
 WITH back AS (
     UPDATE carillon.jobs j
-    SET state = 'ready', due_at = CASE WHEN a.delay_ms = 0 AND NOT a.counted THEN j.due_at ELSE now() + make_interval(secs => a.delay_ms / 1000.0) END,
-        run_id = NULL, controller = NULL, started_at = NULL, deadline_at = NULL, run_deployment = NULL,
+    SET state = CASE WHEN a.awaits AND j.children > 0 THEN 'blocked' ELSE 'ready' END::carillon.job_status, due_at = CASE WHEN a.delay_ms = 0 AND NOT a.counted THEN j.due_at ELSE now() + make_interval(secs => a.delay_ms / 1000.0) END,
+        run_id = NULL, controller = NULL, started_at = NULL, deadline_at = NULL, run_deployment = NULL, progress = COALESCE(NULLIF(a.progress, ''), j.progress),
         attempt = j.attempt - CASE WHEN a.counted THEN 0 ELSE 1 END,
         errors = CASE WHEN a.verdict = '' THEN j.errors ELSE carillon.add_error(j.errors,
             jsonb_build_object('at', now(), 'attempt', j.attempt, 'run', a.run_id, 'verdict', a.verdict, 'text', a.text)) END
     FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(delays_ms)::bigint[]) AS delay_ms,
-                 unnest(sqlc.arg(counted)::bool[]) AS counted, unnest(sqlc.arg(verdicts)::text[]) AS verdict, unnest(sqlc.arg(texts)::text[]) AS text ORDER BY 1) a
+                 unnest(sqlc.arg(counted)::bool[]) AS counted, unnest(sqlc.arg(awaits)::bool[]) AS awaits, unnest(sqlc.arg(verdicts)::text[]) AS verdict,
+                 unnest(sqlc.arg(texts)::text[]) AS text, unnest(sqlc.arg(progress)::text[]) AS progress ORDER BY 1) a
     WHERE j.id = a.id AND j.run_id = a.run_id AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND NOT j.cancelled END
-    RETURNING j.id, a.run_id, j.queue_id, j.due_at, j.limited
+    RETURNING j.id, a.run_id, j.queue_id, j.due_at, j.limited, j.state
 ), places AS (
     UPDATE carillon.limits l SET running = GREATEST(l.running - a.n, 0)
     FROM (SELECT q.ref, count(*)::int AS n FROM back g JOIN carillon.queues q ON q.id = g.queue_id WHERE g.limited GROUP BY q.ref ORDER BY q.ref) a
     WHERE l.ref = a.ref
 )
-SELECT id, run_id::uuid AS run_id, queue_id, due_at FROM back;
+SELECT id, run_id::uuid AS run_id, queue_id, due_at, state FROM back;
+
+-- name: PutProgress :exec
+-- What runs say about themselves, by their run ids. HOT: no index knows it.
+UPDATE carillon.jobs j SET progress = a.text
+FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(texts)::text[]) AS text ORDER BY 1) a
+WHERE j.id = a.id AND j.run_id = a.run_id AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' END;
 
 -- name: GetEndedJobRuns :many
 -- Which of these runs stand in the history already: an end that is repeated because its answer got lost is not late.
@@ -233,24 +280,31 @@ SELECT h.id, h.run_id, h.state
 FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id) a
 JOIN carillon.job_history h ON h.id = a.id AND h.run_id = a.run_id;
 
--- name: AskCancel :one
--- Notes the cancel whatever the state, so that a claim or an end in the same instant comes before it or after it, never
--- both; a waiting job is ended by EndCancelled in the same transaction, under this row lock.
-UPDATE carillon.jobs SET cancelled = true
-WHERE id = sqlc.arg(id)::bigint AND salt = sqlc.arg(salt)::int
-RETURNING state, run_id, COALESCE(controller, '')::text AS controller, queue_id;
+-- name: FindJob :one
+SELECT id FROM carillon.jobs WHERE id = sqlc.arg(id)::bigint AND salt = sqlc.arg(salt)::int;
+
+-- name: AskCancel :many
+-- Notes cancels whatever the state, so that a claim or an end in the same instant comes before them or after them, never
+-- both; jobs that wait are ended by EndWaiting in the same transaction, under these row locks.
+UPDATE carillon.jobs j SET cancelled = true
+FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id ORDER BY 1) a
+WHERE j.id = a.id
+RETURNING j.id, j.salt, j.state, j.run_id, COALESCE(j.controller, '')::text AS controller, j.queue_id, j.children;
+
+-- name: ListChildren :many
+SELECT id FROM carillon.jobs WHERE parent_id = ANY (sqlc.arg(parents)::bigint[]) AND id > sqlc.arg(after)::bigint ORDER BY id LIMIT sqlc.arg(page)::int;
 
 -- name: EndWaiting :many
--- Ends jobs that wait, without a run: cancelled ones, or those past their expiry.
+-- Ends jobs that wait, without a run: cancelled ones, or ready ones past their expiry. The caller has locked their parents.
 WITH gone AS (
     DELETE FROM carillon.jobs j USING (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id ORDER BY 1) a
     WHERE j.id = a.id
-      AND CASE WHEN a.id IS NOT NULL THEN j.state IN ('ready', 'blocked') AND CASE WHEN sqlc.arg(expired)::bool THEN j.expires_at <= now() ELSE j.cancelled END END
+      AND CASE WHEN a.id IS NOT NULL THEN CASE WHEN sqlc.arg(expired)::bool THEN j.state = 'ready' AND j.expires_at <= now() ELSE j.state IN ('ready', 'blocked') AND j.cancelled END END
     RETURNING j.*
 ), history AS (
-    INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, cron_job_id, run_deployment, queue_id, salt, attempt,
+    INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
         max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, errors)
-    SELECT id, now(), created_at, due_at, started_at, expires_at, slot, parent_id, cron_job_id, run_deployment, queue_id, salt, attempt,
+    SELECT id, now(), created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
         max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END::carillon.job_status,
         run_id, controller, progress, tags, payload, carillon.add_error(errors,
             jsonb_build_object('at', now(), 'attempt', attempt, 'verdict', CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END, 'text', sqlc.arg(text)::text))
@@ -260,14 +314,14 @@ WITH gone AS (
     WHERE g.unique_key IS NOT NULL AND q.id = g.queue_id AND k.tenant = q.tenant AND k.kind = 'unique' AND k.key = g.unique_key
       AND k.job_id = g.id AND k.expires_at IS NULL
 )
-SELECT id FROM gone;
+SELECT id, COALESCE(parent_id, 0)::bigint AS parent_id FROM gone;
 
 -- name: FindLostJobs :many
 -- Runs of jobs whose controller fell silent or whose hard timeout passed, judged as SweepCronJobs judges: the answer
 -- names them, and the caller retries or ends them by their run id, which is the fence. Sequential on purpose, as
 -- ScanCronJobs is: an index that knows who is running would cost every claim its HOT update.
 SELECT j.id, j.run_id, j.salt, q.tenant, q.ref, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.queue_id, j.slot, j.due_at, j.created_at,
-    j.started_at, j.expires_at, j.limited, j.cancelled, COALESCE(j.controller, '')::text AS controller, (j.deadline_at < now())::bool AS timed_out
+    j.started_at, j.expires_at, COALESCE(j.parent_id, 0)::bigint AS parent_id, j.limited, j.cancelled, COALESCE(j.controller, '')::text AS controller, (j.deadline_at < now())::bool AS timed_out
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE j.state = 'running'
   AND EXISTS (SELECT FROM carillon.controllers me WHERE me.key = sqlc.arg(controller)::text
@@ -280,7 +334,7 @@ LIMIT sqlc.arg(page)::int;
 -- name: FindOwnJobs :many
 -- Runs in a controller's own name: it knows which of them it has, and gives back what a lost answer left behind.
 SELECT j.id, j.run_id, j.salt, q.tenant, q.ref, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.queue_id, j.slot, j.due_at, j.created_at,
-    j.started_at, j.expires_at, j.limited, j.cancelled
+    j.started_at, j.expires_at, COALESCE(j.parent_id, 0)::bigint AS parent_id, j.limited, j.cancelled
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE j.state = 'running' AND j.controller = sqlc.arg(controller)::text
   AND j.started_at < now() - make_interval(secs => sqlc.arg(older_secs)::float8) AND j.id > sqlc.arg(after)::bigint
@@ -291,7 +345,7 @@ LIMIT sqlc.arg(page)::int;
 SELECT j.id, j.salt, q.tenant, q.ref, j.state::text AS state, j.priority, j.due_at::timestamptz AS due_at, j.created_at::timestamptz AS created_at,
     j.started_at::timestamptz AS started_at, NULLIF(j.due_at, j.due_at)::timestamptz AS ended_at, j.expires_at::timestamptz AS expires_at, j.slot::timestamptz AS slot,
     j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.run_id, COALESCE(j.controller, '')::text AS controller,
-    COALESCE(j.parent_id, 0)::bigint AS parent_id, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, j.payload::bytea AS payload, ''::bytea AS output,
+    COALESCE(j.parent_id, 0)::bigint AS parent_id, COALESCE(j.parent_salt, 0)::int AS parent_salt, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, j.payload::bytea AS payload, ''::bytea AS output,
     j.errors, j.cancelled::bool AS cancelled
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE j.id = sqlc.arg(id)::bigint AND j.salt = sqlc.arg(salt)::int;
@@ -300,7 +354,7 @@ WHERE j.id = sqlc.arg(id)::bigint AND j.salt = sqlc.arg(salt)::int;
 SELECT h.id, h.salt, q.tenant, q.ref, h.state::text AS state, h.priority, h.due_at::timestamptz AS due_at, h.created_at::timestamptz AS created_at,
     h.started_at::timestamptz AS started_at, h.ended_at::timestamptz AS ended_at, h.expires_at::timestamptz AS expires_at, h.slot::timestamptz AS slot,
     h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.run_id, COALESCE(h.controller, '')::text AS controller,
-    COALESCE(h.parent_id, 0)::bigint AS parent_id, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, h.payload::bytea AS payload, COALESCE(h.output, ''::bytea) AS output,
+    COALESCE(h.parent_id, 0)::bigint AS parent_id, COALESCE(h.parent_salt, 0)::int AS parent_salt, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, h.payload::bytea AS payload, COALESCE(h.output, ''::bytea) AS output,
     h.errors, (h.state = 'cancelled')::bool AS cancelled
 FROM carillon.job_history h JOIN carillon.queues q ON q.id = h.queue_id
 WHERE h.id = sqlc.arg(id)::bigint AND h.salt = sqlc.arg(salt)::int
@@ -311,13 +365,14 @@ ORDER BY h.ended_at DESC LIMIT 1;
 SELECT j.id, j.salt, q.tenant, q.ref, j.state::text AS state, j.priority, j.due_at::timestamptz AS due_at, j.created_at::timestamptz AS created_at,
     j.started_at::timestamptz AS started_at, NULLIF(j.due_at, j.due_at)::timestamptz AS ended_at, j.expires_at::timestamptz AS expires_at, j.slot::timestamptz AS slot,
     j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.run_id, COALESCE(j.controller, '')::text AS controller,
-    COALESCE(j.parent_id, 0)::bigint AS parent_id, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, ''::bytea AS payload, ''::bytea AS output,
+    COALESCE(j.parent_id, 0)::bigint AS parent_id, COALESCE(j.parent_salt, 0)::int AS parent_salt, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, ''::bytea AS payload, ''::bytea AS output,
     j.errors, j.cancelled::bool AS cancelled
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE (sqlc.arg(tenant)::text = '' OR q.tenant = sqlc.arg(tenant)::text) AND (sqlc.arg(ref)::text = '' OR q.ref = sqlc.arg(ref)::text)
   AND (sqlc.arg(module)::text = '' OR starts_with(q.ref, sqlc.arg(module)::text || '.'))
   AND (cardinality(sqlc.arg(states)::text[]) = 0 OR j.state::text = ANY (sqlc.arg(states)::text[]))
   AND (sqlc.arg(tag)::text = '' OR sqlc.arg(tag)::text = ANY (j.tags))
+  AND (sqlc.arg(parent)::bigint = 0 OR (j.parent_id = sqlc.arg(parent)::bigint AND j.parent_salt = sqlc.arg(parent_salt)::int))
   AND j.created_at >= sqlc.arg(created_from)::timestamptz AND j.created_at < sqlc.arg(created_until)::timestamptz
   AND j.id < sqlc.arg(before)::bigint
 ORDER BY j.id DESC LIMIT sqlc.arg(page)::int;
@@ -327,28 +382,37 @@ ORDER BY j.id DESC LIMIT sqlc.arg(page)::int;
 SELECT h.id, h.salt, q.tenant, q.ref, h.state::text AS state, h.priority, h.due_at::timestamptz AS due_at, h.created_at::timestamptz AS created_at,
     h.started_at::timestamptz AS started_at, h.ended_at::timestamptz AS ended_at, h.expires_at::timestamptz AS expires_at, h.slot::timestamptz AS slot,
     h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.run_id, COALESCE(h.controller, '')::text AS controller,
-    COALESCE(h.parent_id, 0)::bigint AS parent_id, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, ''::bytea AS payload, ''::bytea AS output,
+    COALESCE(h.parent_id, 0)::bigint AS parent_id, COALESCE(h.parent_salt, 0)::int AS parent_salt, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, ''::bytea AS payload, ''::bytea AS output,
     h.errors, (h.state = 'cancelled')::bool AS cancelled
 FROM carillon.job_history h JOIN carillon.queues q ON q.id = h.queue_id
 WHERE (sqlc.arg(tenant)::text = '' OR q.tenant = sqlc.arg(tenant)::text) AND (sqlc.arg(ref)::text = '' OR q.ref = sqlc.arg(ref)::text)
   AND (sqlc.arg(module)::text = '' OR starts_with(q.ref, sqlc.arg(module)::text || '.'))
   AND (cardinality(sqlc.arg(states)::text[]) = 0 OR h.state::text = ANY (sqlc.arg(states)::text[]))
+  AND (sqlc.arg(parent)::bigint = 0 OR (h.parent_id = sqlc.arg(parent)::bigint AND h.parent_salt = sqlc.arg(parent_salt)::int))
   AND (sqlc.arg(tag)::text = '' OR sqlc.arg(tag)::text = ANY (h.tags)) AND (NOT sqlc.arg(dead)::bool OR (h.state = 'failed' AND NOT h.redriven))
   AND h.ended_at >= sqlc.arg(ended_from)::timestamptz AND h.ended_at < sqlc.arg(ended_until)::timestamptz
   AND (h.ended_at, h.id) < (sqlc.arg(before_end)::timestamptz, sqlc.arg(before_id)::bigint)
 ORDER BY h.ended_at DESC, h.id DESC LIMIT sqlc.arg(page)::int;
 
--- name: RedriveJob :one
--- Makes a dead job live again, with its attempts anew; its history stays, marked.
+-- name: RedriveJobs :many
+-- Makes dead jobs live again, with their attempts anew; their history stays, marked. One that was a child is none any
+-- more: its parent has counted its end.
 WITH dead AS (
     UPDATE carillon.job_history h SET redriven = true
-    WHERE h.id = sqlc.arg(id)::bigint AND h.salt = sqlc.arg(salt)::int AND h.state = 'failed' AND NOT h.redriven
+    FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(salts)::int[]) AS salt ORDER BY 1) a
+    WHERE h.id = a.id AND h.salt = a.salt AND h.state = 'failed' AND NOT h.redriven
     RETURNING h.*
 )
 INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors)
 SELECT id, queue_id, (id % 1021)::int, salt, now(), created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors FROM dead
 ON CONFLICT (id) DO NOTHING
-RETURNING id, queue_id;
+RETURNING id, queue_id, shard, priority, due_at, expires_at;
+
+-- name: HurryJob :one
+-- A job that waits for its time is due now.
+UPDATE carillon.jobs SET due_at = LEAST(due_at, now())
+WHERE id = sqlc.arg(id)::bigint AND salt = sqlc.arg(salt)::int AND state = 'ready'
+RETURNING id, queue_id, shard, priority, due_at, expires_at;
 
 -- name: PauseQueues :many
 -- The caller holds LockQueues. A pause that stands keeps its time.

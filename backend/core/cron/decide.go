@@ -23,9 +23,13 @@ type Decision struct {
 // IsZero says that nothing is due.
 func (d Decision) IsZero() bool { return d.Slot.IsZero() && d.Skip.IsZero() }
 
-// Claim is the decision about a job as a row of StartCronJobs or, when no slot runs, of SkipCronJobs.
+// Claim is the decision about a job as a row of StartCronJobs (of FireCronJobs where it fires) or, when no slot runs, of
+// SkipCronJobs.
 func (d Decision) Claim(job Job, id RunID) Claim {
-	return Claim{JobID: job.ID, Version: job.Version, Expected: job.Next, Slot: d.Slot, Skip: d.Skip, Next: d.Next, RunID: id}
+	return Claim{
+		JobID: job.ID, Version: job.Version, Expected: job.Next, Slot: d.Slot, Skip: d.Skip, Next: d.Next, RunID: id,
+		Fires: job.Fires, Cancels: job.Fires && job.Overlap == OverlapCancel,
+	}
 }
 
 // Decide says what a claim at now does with an idle, enabled job, by its catch-up policy:

@@ -17,6 +17,7 @@ const (
 	AllBacklog     = 100              // catchup all runs at most so many missed slots
 	MaxCount       = 100_000          // a count of skipped slots stops here and says so
 	MaxError       = 8 << 10          // bytes of an error text that enter SQL
+	MaxLive        = 1000             // live jobs of one cron job; while there are so many its slots are skipped
 )
 
 // State of a cron job's row.
@@ -44,11 +45,28 @@ const (
 	CatchupAll  Catchup = "all"  // run all, oldest first, at most AllBacklog
 )
 
-// Overlap is the policy for slots that come while a run executes.
+// Overlap is the policy for slots that come while a run executes, or while jobs of earlier slots live.
 type Overlap string
 
-// OverlapSkip is the default: such slots are skipped_overlap.
-const OverlapSkip Overlap = "skip"
+const (
+	OverlapSkip   Overlap = "skip"   // the default: such slots are skipped_overlap
+	OverlapQueue  Overlap = "queue"  // a job each, one runs at a time
+	OverlapAllow  Overlap = "allow"  // a job each, side by side
+	OverlapCancel Overlap = "cancel" // a job each, those before it are cancelled
+)
+
+// Retry is how often and how soon a failed run of a job is repeated; package job's Retry converts to it and from it.
+type Retry struct {
+	Attempts int           // in all, the first included
+	Backoff  time.Duration // before the second attempt; doubles
+	Ceiling  time.Duration // of the backoff
+}
+
+// Made names a job that a slot became; package job's ID converts to it and from it. The zero value is none.
+type Made struct {
+	N    int64
+	Salt int32
+}
 
 // Verdict is how a slot ended; empty while it has not.
 type Verdict string
@@ -120,6 +138,8 @@ type Job struct {
 	Timeout    time.Duration
 	Catchup    Catchup
 	Overlap    Overlap
+	Fires      bool   // it never executes: its slots become jobs, with Timeout and Retry
+	Retry      Retry  // of such jobs
 	Deployment string // key of the live deployment
 	PausedAt   time.Time
 	RemovedAt  time.Time
@@ -144,6 +164,7 @@ type Run struct {
 	EndedAt    time.Time
 	Verdict    Verdict // empty while executing
 	Error      string
+	Made       Made // the job that a fired slot became
 }
 
 // Lateness is how long after its slot a run started; zero for ranges.
@@ -172,6 +193,8 @@ type Claim struct {
 	Skip     Range     // missed slots before it
 	Next     time.Time // first undecided slot afterwards; zero: none
 	RunID    RunID
+	Fires    bool // of the row at Version: the slot becomes a job (FireCronJobs)
+	Cancels  bool // and those of the slots before it are cancelled
 }
 
 // Claimed is a claim that was won.
@@ -179,6 +202,25 @@ type Claimed struct {
 	JobID      int64
 	StartedAt  time.Time
 	DeadlineAt time.Time
+}
+
+// Firing answers a claim that was won by a row that fires.
+type Firing struct {
+	JobID     int64 // of the cron job
+	Ref       string
+	RunID     RunID // of the claim; the ledger has it
+	Slot      time.Time
+	At        time.Time // when it fired, by the database's clock
+	Made      Made      // the job; zero: the slot was skipped, for jobs of earlier slots live
+	Queue     int32     // the job's
+	Cancelled []CancelledRun
+}
+
+// CancelledRun is a run of an earlier slot's job whose cancel was noted by a firing: its controller is to be told.
+type CancelledRun struct {
+	Made       Made
+	Run        RunID
+	Controller string
 }
 
 // End is one row of EndCronJobs.

@@ -53,6 +53,9 @@ type Update struct {
 	Activate    bool // make the deployment that the transaction is about the live one
 	MinReplicas *int
 	Jobs        []JobUpdate
+	// Limits of the module's verbs by ref: how many of their jobs run at a time in the whole cluster. Verbs that are
+	// missing have none any more. Nil: all stays as it is.
+	Limits map[string]int
 }
 
 // JobUpdate writes one cron job's row: a new one where Job.ID is 0.

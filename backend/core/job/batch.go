@@ -2,6 +2,7 @@ package job
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"carillon/backend/core/cron"
 )
@@ -74,6 +75,9 @@ type End struct {
 	Run     cron.RunID // the fence
 	Outcome Outcome
 	Step    Step
+	Parent  int64 // of Claimed: the end of a child takes its parent's lock first
+	// Progress is what the run said of itself last; empty: what stands there stays.
+	Progress string
 }
 
 // Ended answers one End.
@@ -84,11 +88,21 @@ type Ended struct {
 	// late, refused.
 	Accepted bool
 	Repeated bool // it was there already; the fields below but State are unknown
-	// State may differ from the step's: a cancelled job does not become ready or dead, but cancelled.
+	// State may differ from the step's: a cancelled job does not become ready, blocked or dead, but cancelled; and one
+	// that awaits its children is ready when none lives.
 	State  State
 	Due    time.Time // of the next attempt
 	Queue  int32
 	Parent int64
+	Woken  Waiting      // the parent, where this end was the one it was blocked for; zero: none
+	Asked  []Cancelling // running jobs below one that ended as cancelled, which are to end now, too
+}
+
+// Progress is what a run says about itself while it executes.
+type Progress struct {
+	ID   int64
+	Run  cron.RunID // the fence
+	Text string
 }
 
 // Lost is a running job that its controller may have lost.
@@ -100,10 +114,20 @@ type Lost struct {
 
 // Cancelling is what a cancel did: Cancelled at once, or Running with the cancel noted for the controller.
 type Cancelling struct {
+	ID         ID
 	State      State
 	Run        cron.RunID
 	Controller string
 	Queue      int32
+	Tree       Tree // of the job that was named
+}
+
+// Tree is what a cancel did beside the job that it named: to its parent, and to the jobs below it.
+type Tree struct {
+	Ended int          // jobs below that waited, and ended
+	Asked []Cancelling // jobs below that run
+	Woken []Waiting    // the parent that waited for the job, where it was the last child
+	More  bool         // the tree is larger than one call cancels: it may be made again
 }
 
 // Filter narrows a list of jobs; zero values narrow nothing.
@@ -112,6 +136,7 @@ type Filter struct {
 	States                   []State
 	Dead                     bool      // history: failed and not re-driven
 	From, To                 time.Time // created (live) or ended (history) in [From, To)
+	Parent                   ID        // its children alone
 }
 
 // Cursor is the last job of the page before; the zero cursor starts with the latest.
@@ -130,4 +155,17 @@ func (e End) Fault() (verdict cron.Verdict, text string, ok bool) {
 		return cron.Failed, e.Outcome.Text, true
 	}
 	return e.Outcome.Verdict, e.Outcome.Text, true
+}
+
+// SafeProgress makes what a verb says of itself fit for SQL: valid UTF-8, no NUL, at most MaxProgress bytes.
+func SafeProgress(s string) string {
+	s = cron.SafeText(s)
+	if len(s) <= MaxProgress {
+		return s
+	}
+	cut := MaxProgress
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut]
 }

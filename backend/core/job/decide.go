@@ -11,16 +11,23 @@ import (
 //   - success ends it, whatever else was said;
 //   - a cancel ends it, whatever else the run came to;
 //   - a run that never began, or a snooze, comes again and does not count;
+//   - so does one that awaits its children, when the last of them has ended: at once if none lives;
 //   - a failure (timed out and lost included) comes again after a backoff, or after the time the verb asked for, until
 //     the attempts are used up, the verb says that it is for good, or the next one would begin after the job expires.
 func Decide(c Claimed, o Outcome, now time.Time, rnd float64) Step {
 	switch {
-	case o.Verdict == cron.Succeeded && !o.Requeue && !o.Snooze:
+	case o.Verdict == cron.Succeeded && !o.Requeue && !o.Snooze && !o.Await:
 		return Step{State: Succeeded, Counted: true}
 	case c.CancelAsked, o.Verdict == cron.Cancelled && !o.Requeue:
 		return Step{State: Cancelled, Counted: true}
 	case o.Requeue, o.Snooze:
 		return c.again(now, asked(o), false)
+	case o.Await:
+		step := c.again(now, 0, false)
+		if step.State == Ready {
+			step.State = Blocked
+		}
+		return step
 	case o.Final, c.Attempt >= c.Retry.Attempts:
 		return Step{State: Failed, Counted: true}
 	}

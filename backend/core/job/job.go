@@ -20,6 +20,7 @@ const (
 	MaxPriority     = 1000
 	MaxTimeout      = 7 * 24 * time.Hour // of one attempt, and of a backoff
 	MaxErrors       = 20                 // kept of one job: the first, and the latest
+	MaxProgress     = 1 << 10            // bytes
 	MaxDelay        = 10 * 365 * 24 * time.Hour
 	DefaultAttempts = 5
 	DefaultBackoff  = time.Second
@@ -66,6 +67,7 @@ type New struct {
 	Ref         string // module.verb
 	Priority    int    // 0 to 1000, higher first
 	Delay       time.Duration
+	Due         time.Time // the instant that Delay was computed for, where one was named
 	Expires     time.Time // no attempt begins after it; zero: never
 	Timeout     time.Duration
 	Retry       Retry
@@ -76,7 +78,8 @@ type New struct {
 	Idempotency string        // key: the same request again gives the same job, for 24 h
 	Slot        time.Time     // nominal time, where a clock made it
 	CronJob     int64
-	Parent      ID
+	Parent      ID         // the job whose run makes this one
+	ParentRun   cron.RunID // of the parent at present: a child of a run that is over is refused
 }
 
 // Lane is the coarse class of a priority: windows are kept per lane, 4 the most urgent.
@@ -108,7 +111,7 @@ type Job struct {
 	Timeout     time.Duration
 	Run         cron.RunID
 	Controller  string
-	Parent      int64
+	Parent      ID
 	Children    int // that have not ended
 	Progress    string
 	Tags        []string
@@ -133,6 +136,7 @@ type Claimed struct {
 	Created time.Time
 	Started time.Time
 	Expires time.Time // no attempt begins after it; zero: never
+	Parent  int64     // that counts it as a child; 0: none
 	Payload []byte
 	Limited bool // the run holds a place of its verb's limit; the store gives it back
 
@@ -147,12 +151,13 @@ type Outcome struct {
 	After   time.Duration // the verb asked for its next attempt after this (snooze, retry after); zero or less: not said
 	Final   bool          // the verb said: fail for good
 	Snooze  bool          // not a failure: come again, the attempt is not counted
+	Await   bool          // not a failure: come again when all children have ended, the attempt is not counted
 	Requeue bool          // it never began: no room, drain, fence; not counted
 }
 
 // Step is what an outcome makes of a job: an end for good, or another attempt.
 type Step struct {
-	State   State         // Succeeded, Failed, Cancelled, or Ready for another attempt
+	State   State         // Succeeded, Failed, Cancelled, Ready for another attempt, or Blocked until its children have ended
 	Delay   time.Duration // before it
 	Counted bool          // whether the run counts as an attempt
 }

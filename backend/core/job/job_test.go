@@ -47,6 +47,9 @@ func TestDecideFollowsTheTable(t *testing.T) {
 		"retry after, no attempt left": {claimed(5), job.Outcome{Verdict: cron.Failed, After: time.Hour}, job.Step{State: job.Failed, Counted: true}},
 		"for good":                     {claimed(1), job.Outcome{Verdict: cron.Failed, Final: true}, job.Step{State: job.Failed, Counted: true}},
 		"snooze":                       {claimed(5), job.Outcome{Verdict: cron.Succeeded, Snooze: true, After: time.Minute}, job.Step{State: job.Ready, Delay: time.Minute}},
+		"awaits its children":          {claimed(5), job.Outcome{Verdict: cron.Succeeded, Await: true}, job.Step{State: job.Blocked}},
+		"awaits, but never began":      {claimed(5), job.Outcome{Await: true, Requeue: true}, job.Step{State: job.Ready}},
+		"awaits, and is cancelled":     {cancelled, job.Outcome{Verdict: cron.Succeeded, Await: true}, job.Step{State: job.Cancelled, Counted: true}},
 		"never began":                  {claimed(5), job.Outcome{Verdict: cron.Cancelled, Requeue: true}, job.Step{State: job.Ready}},
 		"cancelled by the verb":        {claimed(1), job.Outcome{Verdict: cron.Cancelled}, job.Step{State: job.Cancelled, Counted: true}},
 		"cancelled, then failed":       {cancelled, job.Outcome{Verdict: cron.Failed}, job.Step{State: job.Cancelled, Counted: true}},
@@ -75,7 +78,7 @@ func TestEveryStepIsInTheTable(t *testing.T) {
 			c.Expires = noon.Add(time.Duration(rnd.Int64N(int64(time.Minute))) - 10*time.Second)
 		}
 		o := job.Outcome{Verdict: append(cron.Verdicts, "")[rnd.IntN(len(cron.Verdicts)+1)], After: time.Duration(rnd.Uint64()),
-			Final: rnd.IntN(4) == 0, Snooze: rnd.IntN(4) == 0, Requeue: rnd.IntN(4) == 0}
+			Final: rnd.IntN(4) == 0, Await: rnd.IntN(4) == 0, Snooze: rnd.IntN(4) == 0, Requeue: rnd.IntN(4) == 0}
 		step := job.Decide(c, o, noon, rnd.Float64())
 		seen[step.State] = true
 		switch {
@@ -89,11 +92,11 @@ func TestEveryStepIsInTheTable(t *testing.T) {
 			t.Fatalf("%+v, %+v: a cancelled job comes again", c, o)
 		case step.State == job.Ready && !c.Expires.IsZero() && noon.Add(step.Delay).After(c.Expires):
 			t.Fatalf("%+v, %+v: comes again after it expired", c, o)
-		case !step.Counted && !o.Requeue && !o.Snooze:
+		case !step.Counted && !o.Requeue && !o.Snooze && !o.Await:
 			t.Fatalf("%+v, %+v: a run that does not count", c, o)
 		}
 	}
-	if len(seen) != 4 {
+	if len(seen) != 5 {
 		t.Errorf("steps seen: %v", seen)
 	}
 }
@@ -157,6 +160,8 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"window", func(n *job.New) { n.Unique, n.Window = "k", -1 }, "got -1ns"},
 		{"window", func(n *job.New) { n.Window = time.Hour }, "needs a unique key"},
 		{"parent", func(n *job.New) { n.Parent.N = -1 }, "no job"},
+		{"parent", func(n *job.New) { n.ParentRun = cron.RunID{1} }, "is missing"},
+		{"parent_run", func(n *job.New) { n.Parent.N = 1 }, "is missing"},
 	} {
 		n := valid()
 		tc.spoil(&n)

@@ -12,17 +12,20 @@ type Transition struct {
 }
 
 // Transitions lists every change of state that there is. states.md is drawn from it, and tests hold Decide and the
-// store against it. Blocked has no way in yet but the column and its cancel are there.
+// store against it.
 var Transitions = []Transition{
 	{"", Ready, "enqueued"},
 	{"", Running, "enqueued where a runner is free"},
 	{Ready, Running, "claimed"},
 	{Ready, Cancelled, "cancelled"},
 	{Ready, Failed, "expired"},
+	{Blocked, Ready, "its last child has ended"},
 	{Blocked, Cancelled, "cancelled"},
 	{Running, Succeeded, "succeeded"},
 	{Running, Ready, "failed, timed out or lost: after a backoff"},
 	{Running, Ready, "snoozed, or never began: not counted"},
+	{Running, Ready, "awaits its children, and none lives: not counted"},
+	{Running, Blocked, "awaits its children: not counted"},
 	{Running, Failed, "no attempt left, failed for good, or it would expire"},
 	{Running, Cancelled, "cancelled, and the run has ended"},
 	{Failed, Ready, "re-driven"},

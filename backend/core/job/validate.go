@@ -15,13 +15,27 @@ import (
 	"carillon/backend/core/cron"
 )
 
-// FieldError refuses a job for one of its fields. It is a cron.ErrInvalid.
-type FieldError struct{ Field, Problem string }
+// FieldError refuses a job for one of its fields. It is a cron.ErrInvalid, or the refusal that it names.
+type FieldError struct {
+	Field, Problem string
+	Refusal        error // nil: cron.ErrInvalid
+}
 
 func (e *FieldError) Error() string {
-	return cron.ErrInvalid.Error() + ": " + e.Field + ": " + e.Problem
+	return e.Unwrap().Error() + ": " + e.Field + ": " + e.Problem
 }
-func (e *FieldError) Unwrap() error { return cron.ErrInvalid }
+
+func (e *FieldError) Unwrap() error {
+	if e.Refusal != nil {
+		return e.Refusal
+	}
+	return cron.ErrInvalid
+}
+
+// NoParent refuses a child whose parent is not in the run that the child names.
+func NoParent(problem string) error {
+	return &FieldError{Field: "parent", Problem: problem, Refusal: cron.ErrPrecond}
+}
 
 // Complete gives a job the defaults where it says nothing. A priority of 0 is one, and stays.
 func Complete(n New) New {
@@ -66,8 +80,13 @@ func validateNames(n New) error {
 	if n.Priority < 0 || n.Priority > MaxPriority {
 		return invalid("priority", "must be 0 to %d (higher is sooner), got %d", MaxPriority, n.Priority)
 	}
-	if n.Parent.N < 0 || n.CronJob < 0 {
+	switch {
+	case n.Parent.N < 0 || n.CronJob < 0 || n.Parent.N == 0 && !n.Parent.IsZero():
 		return invalid("parent", "is no job")
+	case n.Parent.IsZero() && !n.ParentRun.IsZero():
+		return invalid("parent", "is missing: a run alone names none")
+	case !n.Parent.IsZero() && n.ParentRun.IsZero():
+		return invalid("parent_run", "is missing: only a run of the parent makes children")
 	}
 	return nil
 }
@@ -171,6 +190,9 @@ func text(field, s string, least, most int) error {
 // RequestHash tells one request from another under the same idempotency key. The absolute times are left out: a client
 // that repeats a request may have computed them from its clock anew.
 func RequestHash(n New) []byte {
+	if !n.Due.IsZero() {
+		n.Delay = 0 // differs with each try
+	}
 	h := sha256.New()
 	for _, s := range []string{n.Tenant, n.Ref, n.Unique, string(n.Payload)} {
 		put(h, s)

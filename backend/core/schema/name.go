@@ -15,19 +15,14 @@ func validName(s string) bool {
 	return true
 }
 
-// validType reports whether s is a type as the text form writes it: names joined by dots.
-func validType(s string) bool {
-	for part := range strings.SplitSeq(s, ".") {
-		if part == "" || !isLetter(part[0]) {
+// bareName reports whether a field's name needs no quotes in the text form.
+func bareName(s string) bool {
+	for i, c := range []byte(s) {
+		if !isLetter(c) && c != '_' && (i == 0 || !isDigit(c) && c != '-') {
 			return false
 		}
-		for _, c := range []byte(part) {
-			if !isLetter(c) && !isDigit(c) {
-				return false
-			}
-		}
 	}
-	return true
+	return s != ""
 }
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
@@ -44,7 +39,7 @@ func Nearest(s string, candidates []string) string {
 		if len(s) > len(c)+2 {
 			continue
 		}
-		if d := distance(strings.ToLower(s), c); d < bestDistance && 2*d < len(c) {
+		if d := distance(strings.ToLower(s), strings.ToLower(c)); d < bestDistance && 2*d < len(c) {
 			best, bestDistance = c, d
 		}
 	}

@@ -1,6 +1,9 @@
 package schema
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Parse reads the text form. It reports every line that it cannot understand, as Errors, with the module that the others
 // make; file is the name that their positions carry and may be empty. It does not say whether the schema is any good:
@@ -21,6 +24,10 @@ func Parse(file, text string) (Module, Where, error) {
 		}
 	}
 	p.endVerb()
+	if p.data != nil {
+		p.errors.add(p.dataAt, "end it with a line that is }", "data %s has no end", p.data.Name)
+		p.endData()
+	}
 	p.errors.Sort()
 	return p.module, p.where, p.errors.Err()
 }
@@ -37,6 +44,8 @@ type parser struct {
 	sawModule bool
 	inVerb    bool         // the last of module.Verbs is still open for annotations
 	pending   []Annotation // those of the open verb
+	data      *Data        // the type whose fields come, nil outside of one
+	dataAt    Span
 }
 
 func (p *parser) line(n int, line string) {
@@ -49,6 +58,12 @@ func (p *parser) line(n int, line string) {
 	word, _, _ := strings.Cut(strings.ReplaceAll(body, "\t", " "), " ")
 	switch {
 	case body == "" || strings.HasPrefix(body, "//"):
+	case p.data != nil && body == "}":
+		p.endData()
+	case p.data != nil:
+		p.fieldLine(body, at)
+	case word == "data":
+		p.dataLine(body, at)
 	case word == "module":
 		p.moduleLine(body, at)
 	case word == "verb" || word == "export":
@@ -56,13 +71,13 @@ func (p *parser) line(n int, line string) {
 	case strings.HasPrefix(body, "+"):
 		p.annotationLine(word, body, at)
 	default:
-		p.errors.add(at.Cut(0, len(word)), "a line is module NAME, verb NAME(REQUEST) RESPONSE or +ANNOTATION", "unexpected %q", word)
+		p.errors.add(at.Cut(0, len(word)), "a line is module NAME, verb NAME(REQUEST) RESPONSE, +ANNOTATION or data NAME {", "unexpected %q", word)
 	}
 }
 
 func (p *parser) moduleLine(body string, at Span) {
 	words := strings.Fields(body)
-	if p.sawModule || p.inVerb {
+	if p.sawModule || p.inVerb || len(p.module.Verbs)+len(p.module.Data) > 0 {
 		p.errors.add(at, "", "the module is named once, before its verbs")
 		return
 	}
@@ -97,11 +112,12 @@ func (p *parser) verbLine(body string, at Span) {
 		Response: strings.TrimSpace(rest[shut+1:]),
 		Exported: exported,
 	}
-	if v.Name == "" || strings.ContainsAny(v.Name+v.Request+v.Response, " \t\r()") {
+	request, response := v.Request, v.Response // as they stand there
+	v.Request, v.Response = orUnit(canonicalType(request)), orUnit(canonicalType(response))
+	if v.Name == "" || strings.ContainsAny(v.Name+oddType(v.Request)+oddType(v.Response), " \t\r()") {
 		p.errors.add(at, "verb NAME(REQUEST) RESPONSE", "not a verb")
 		return
 	}
-	v.Request, v.Response = orUnit(v.Request), orUnit(v.Response)
 	if len(p.module.Verbs) >= MaxVerbs {
 		p.errors.add(at, "", "a module has at most %d verbs", MaxVerbs)
 		return
@@ -109,8 +125,8 @@ func (p *parser) verbLine(body string, at Span) {
 	i := len(p.module.Verbs)
 	from := len(body) - len(rest)
 	p.where[Part{i, PartName}] = Place{Span: pieceAt(at, body, v.Name, from)}
-	p.where[Part{i, PartRequest}] = Place{Span: pieceAt(at, body, v.Request, from+open)}
-	p.where[Part{i, PartResponse}] = Place{Span: pieceAt(at, body, v.Response, from+shut)}
+	p.where[Part{i, PartRequest}] = Place{Span: pieceAt(at, body, request, from+open)}
+	p.where[Part{i, PartResponse}] = Place{Span: pieceAt(at, body, response, from+shut)}
 	p.module.Verbs = append(p.module.Verbs, v)
 	p.inVerb = true
 }
@@ -143,6 +159,82 @@ func (p *parser) endVerb() {
 		p.errors = append(p.errors, Annotate(&p.module.Verbs[i], i, p.pending, p.where)...)
 	}
 	p.inVerb, p.pending = false, nil
+}
+
+// oddType is the text of what is no type.
+func oddType(text string) string {
+	if _, ok := parseType(text); ok {
+		return ""
+	}
+	return text
+}
+
+// dataLine opens a data type.
+func (p *parser) dataLine(body string, at Span) {
+	p.endVerb()
+	name, _ := cutWord(body, "data")
+	name, empty := strings.CutSuffix(name, "}")
+	name, ok := strings.CutSuffix(strings.TrimSpace(name), "{")
+	name = strings.TrimSpace(name)
+	if !ok || name == "" || strings.ContainsAny(name, " \t\r{}") {
+		p.errors.add(at, "data NAME {", "not a data type")
+		return
+	}
+	if len(p.module.Data) >= MaxData {
+		p.errors.add(at, "", "a module has at most %d data types", MaxData)
+		return
+	}
+	p.where[PartData(len(p.module.Data))] = Place{Span: pieceAt(at, body, name, len("data"))}
+	p.data, p.dataAt = &Data{Name: name}, at
+	if empty {
+		p.endData()
+	}
+}
+
+func (p *parser) endData() {
+	p.module.Data = append(p.module.Data, *p.data)
+	p.data = nil
+}
+
+// fieldLine reads NAME TYPE, NAME? TYPE, and both with the name in quotes.
+func (p *parser) fieldLine(body string, at Span) {
+	const form = "NAME TYPE, or NAME? TYPE where it may be left out"
+	var f Field
+	rest := body
+	if body[0] == '"' {
+		quoted, err := strconv.QuotedPrefix(body)
+		if err != nil {
+			p.errors.add(at, form, "not a field")
+			return
+		}
+		f.Name, _ = strconv.Unquote(quoted)
+		rest = body[len(quoted):]
+	} else {
+		n := strings.IndexFunc(body, func(c rune) bool { return c == ' ' || c == '\t' || c == '?' })
+		if n < 0 {
+			n = len(body)
+		}
+		if f.Name, rest = body[:n], body[n:]; !bareName(f.Name) {
+			p.errors.add(at.Cut(0, n), form+"; a name that is no plain word is in quotes", "not a field")
+			return
+		}
+	}
+	nameLength := len(body) - len(rest)
+	rest, f.Optional = strings.CutPrefix(rest, "?")
+	written := strings.Trim(rest, " \t")
+	if written == "" || written == rest {
+		p.errors.add(at, form, "not a field")
+		return
+	}
+	if len(p.data.Fields) >= MaxFields {
+		p.errors.add(at, "", "data %s has more than %d fields", p.data.Name, MaxFields)
+		return
+	}
+	f.Type = canonicalType(written)
+	i, j := len(p.module.Data), len(p.data.Fields)
+	p.where[PartField(i, j)] = Place{Span: at.Cut(0, nameLength)}
+	p.where[PartFieldType(i, j)] = Place{Span: at.Cut(len(body)-len(strings.TrimLeft(rest, " \t")), len(written))}
+	p.data.Fields = append(p.data.Fields, f)
 }
 
 // cutWord takes a leading word and the blanks after it off s.

@@ -8,8 +8,12 @@
 package schema
 
 import (
+	"cmp"
+	"strconv"
 	"strings"
 	"time"
+
+	"carillon/backend/core/job"
 )
 
 // Limits of one schema. They bound what a controller holds and writes in the one transaction of a deployment.
@@ -20,6 +24,12 @@ const (
 	MaxScheduleBytes = 1024
 	MinTimeout       = time.Second
 	MaxTimeout       = 24 * time.Hour
+	MaxData          = 1000
+	MaxFields        = 1000 // of one record
+	MaxTypeBytes     = 1024
+	MaxConcurrency   = 1_000_000
+
+	maxTypeDepth = 16 // brackets in one another
 )
 
 // DefaultTimeout is the soft timeout of a cron verb that names none.
@@ -32,6 +42,7 @@ const Unit = "Unit"
 const (
 	Go     = "go"
 	Kotlin = "kotlin"
+	Other  = "other" // a runner of its own, in any language, that brings its schema along
 )
 
 // Module is one deployable package and its verbs, in the order of its source.
@@ -39,6 +50,7 @@ type Module struct {
 	Name     string
 	Language string
 	Verbs    []Verb
+	Data     []Data // the named types of requests and responses, in the order of their names
 }
 
 // Verb is one function that the cluster may call.
@@ -48,7 +60,41 @@ type Verb struct {
 	Response string // Unit when it returns nothing
 	Exported bool   // callable by other modules
 	Cron     *Cron  // nil when no clock starts it
+
+	// Of the verb's jobs. A cron verb with a Retry, or with an overlap other than skip, has its firings made jobs.
+	Timeout     time.Duration // soft, of one attempt, of a verb without a Cron; 0 is DefaultTimeout
+	Retry       *Retry        // nil: the defaults of jobs, of a cron verb one attempt
+	Concurrency int           // runs at a time in the whole cluster; 0: no bound
+	Unique      *Unique       // nil: equal requests are different jobs
 }
+
+// Retry is how often and how soon a failed run is repeated. Zero values are the defaults of jobs.
+type Retry struct {
+	Attempts int           // runs in all, the first included
+	Backoff  time.Duration // before the second attempt; doubles
+	Ceiling  time.Duration // of the backoff
+}
+
+// Unique makes one job of equal requests: while it lives, or for a window.
+type Unique struct{ Window time.Duration }
+
+// Data is a named record type.
+type Data struct {
+	Name   string
+	Fields []Field
+}
+
+// Field is one member of a record. Type is in the text form: String, Bool, Int, UInt, Float (these three also with their
+// bits, e.g. Int32), Bytes, Time, Any, [T], {String: T}, T? or the name of a Data. A T? may also be null.
+type Field struct {
+	Name     string // in JSON
+	Type     string
+	Optional bool // may be left out
+}
+
+// Fires says that the clock makes jobs of the verb's slots instead of calling it: there is a retry, or an overlap policy
+// that only jobs can follow.
+func (v Verb) Fires() bool { return v.Cron != nil && (v.Retry != nil || v.Cron.Overlap != OverlapSkip) }
 
 // Cron says when the clock starts a verb and what happens around the start. The zero value of every field but Schedule
 // is its default.
@@ -90,14 +136,18 @@ func ParseCatchup(s string) (Catchup, bool) {
 // Overlap says what happens to a slot that comes while the run before it still executes.
 type Overlap int
 
-// OverlapSkip skips the slot.
-const OverlapSkip Overlap = iota
+const (
+	OverlapSkip   Overlap = iota // the slot is skipped
+	OverlapQueue                 // the slot is a job that runs after those before it
+	OverlapAllow                 // the slot is a job that may run beside others
+	OverlapCancel                // the slot is a job, and those of the slots before it are cancelled
+)
 
-var overlapNames = [...]string{"skip"}
+var overlapNames = [...]string{"skip", "queue", "allow", "cancel"}
 
 func (o Overlap) String() string { return nameOf(overlapNames[:], int(o)) }
 
-// ParseOverlap reads skip.
+// ParseOverlap reads skip, queue, allow or cancel.
 func ParseOverlap(s string) (Overlap, bool) {
 	i, ok := indexOf(overlapNames[:], s)
 	return Overlap(i), ok
@@ -130,8 +180,9 @@ func (m Module) Verb(name string) (Verb, bool) {
 }
 
 // Text prints the module in the form that Parse reads: a module line, a line for each verb, and below it, indented by
-// two, one line for each annotation that differs from its default. Equal modules print equal texts, so the text is what
-// digests and comparisons use.
+// two, one line for each annotation that differs from its default; then the data types, with a line for each field. A ?
+// after a field's name says that it may be left out, one after its type that it may be null. Equal modules print equal
+// texts, so the text is what digests and comparisons use.
 func (m Module) Text() string {
 	var b strings.Builder
 	if m.Name != "" {
@@ -147,32 +198,83 @@ func (m Module) Text() string {
 		}
 		b.WriteString("verb " + v.Name + "(" + orUnit(v.Request) + ") " + orUnit(v.Response) + "\n")
 		for _, a := range v.annotations() {
-			b.WriteString("  +" + a[0] + " " + a[1] + "\n")
+			b.WriteString("  +" + strings.TrimRight(a[0]+" "+a[1], " ") + "\n")
 		}
+	}
+	for _, d := range m.Data {
+		b.WriteString("data " + d.Name + " {\n")
+		for _, f := range d.Fields {
+			b.WriteString("  " + fieldName(f.Name))
+			if f.Optional {
+				b.WriteString("?")
+			}
+			b.WriteString(" " + f.Type + "\n")
+		}
+		b.WriteString("}\n")
 	}
 	return b.String()
 }
 
-// annotations returns the name and the arguments of what Text prints below a verb.
+// fieldName is a name as the text form has it: quoted where it is no plain word.
+func fieldName(s string) string {
+	if bareName(s) {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// annotations returns the name and the arguments of what Text prints below a verb, in the order of annotationNames.
 func (v Verb) annotations() [][2]string {
-	if v.Cron == nil {
-		return nil
+	var as [][2]string
+	add := func(name, args string) { as = append(as, [2]string{name, args}) }
+	timeout := v.Timeout
+	var c Cron
+	if v.Cron != nil {
+		c, timeout = *v.Cron, v.Cron.Timeout
+		add("cron", oneBlank(c.Schedule))
 	}
-	c := *v.Cron
-	as := [][2]string{{"cron", oneBlank(c.Schedule)}}
 	if c.TimeZone != "" {
-		as = append(as, [2]string{"timezone", c.TimeZone})
+		add("timezone", c.TimeZone)
 	}
-	if c.Timeout != 0 {
-		as = append(as, [2]string{"timeout", c.Timeout.String()})
+	if timeout != 0 {
+		add("timeout", timeout.String())
 	}
 	if c.Catchup != CatchupLast {
-		as = append(as, [2]string{"catchup", c.Catchup.String()})
+		add("catchup", c.Catchup.String())
 	}
 	if c.Overlap != OverlapSkip {
-		as = append(as, [2]string{"overlap", c.Overlap.String()})
+		add("overlap", c.Overlap.String())
+	}
+	if v.Retry != nil {
+		add("retry", v.Retry.String())
+	}
+	if v.Concurrency != 0 {
+		add("concurrency", strconv.Itoa(v.Concurrency))
+	}
+	if u := v.Unique; u != nil {
+		window := ""
+		if u.Window != 0 {
+			window = durationWords(u.Window)
+		}
+		add("unique", window)
 	}
 	return as
+}
+
+// String prints 5, 5 1s or 5 1s..1m.
+func (r Retry) String() string {
+	backoff := r.Backoff
+	if backoff == 0 && r.Ceiling != 0 {
+		backoff = job.DefaultBackoff
+	}
+	s := strconv.Itoa(cmp.Or(r.Attempts, job.DefaultAttempts))
+	if backoff != 0 {
+		s += " " + durationWords(backoff)
+	}
+	if r.Ceiling != 0 {
+		s += ".." + durationWords(r.Ceiling)
+	}
+	return s
 }
 
 func orUnit(s string) string {

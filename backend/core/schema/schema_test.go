@@ -75,9 +75,9 @@ func TestParseReportsEveryLine(t *testing.T) {
 		"  +timeout ten",
 		"  +timeout 0s",
 		"  +catchup some",
-		"  +overlap queue",
+		"  +overlap often",
 		"  +cronn 1",
-		"  +retry 3",
+		"  +retry 0",
 		"  +export",
 		"verb idle(Unit) Unit",
 		"  +timezone Europe/Paris",
@@ -113,30 +113,30 @@ m.schema:9:12: verb beat: invalid catchup "some"
       +catchup some
                ^^^^
 hint: one of none, last, all
-m.schema:10:12: verb beat: invalid overlap "queue": not available yet
-      +overlap queue
+m.schema:10:12: verb beat: invalid overlap "often"
+      +overlap often
                ^^^^^
-hint: skip is what there is: a slot that comes during a run is skipped
+hint: one of skip, queue, allow, cancel
 m.schema:11:3: unknown directive "+cronn"
       +cronn 1
       ^^^^^^
 hint: did you mean +cron?
-m.schema:12:3: directive "+retry" is not available yet
-      +retry 3
-      ^^^^^^
-hint: a failed run uses up its slot
+m.schema:12:10: verb beat: invalid retry "0"
+      +retry 0
+             ^
+hint: the runs in all, from 1 to 1000: a retry has to end
 m.schema:13:3: unknown annotation "+export"
       +export
       ^^^^^^^
 hint: write export verb NAME(REQUEST) RESPONSE
-m.schema:15:3: unexpected directive "+timezone"
+m.schema:15:3: verb idle: timezone needs a cron schedule
       +timezone Europe/Paris
       ^^^^^^^^^
-hint: it stands beside a +cron on the same function
+hint: a time zone is a schedule's
 m.schema:16:1: unexpected "table"
     table things
     ^^^^^
-hint: a line is module NAME, verb NAME(REQUEST) RESPONSE or +ANNOTATION
+hint: a line is module NAME, verb NAME(REQUEST) RESPONSE, +ANNOTATION or data NAME {
 m.schema:17:1: the module is named once, before its verbs
     module late
     ^^^^^^^^^^^
@@ -283,7 +283,7 @@ func TestCaretStandsBelowItsPieceWhateverTheWidth(t *testing.T) {
 func TestNearest(t *testing.T) {
 	for _, tt := range [][2]string{
 		{"cron", "cron"}, {"Cron", "cron"}, {"corn", "cron"}, {"cronn", "cron"}, {"crn", "cron"}, {"time-out", "timeout"}, {"TimeZone", "timezone"},
-		{"catch-up", "catchup"}, {"retry", ""}, {"verb", ""}, {"", ""}, {strings.Repeat("c", 10_000), ""},
+		{"catch-up", "catchup"}, {"retries", ""}, {"retyr", "retry"}, {"verbs", "verb"}, {"", ""}, {strings.Repeat("c", 10_000), ""},
 	} {
 		if got := Nearest(tt[0], annotationNames); got != tt[1] {
 			t.Errorf("Nearest(%.20q) = %q, want %q", tt[0], got, tt[1])
@@ -296,6 +296,8 @@ func FuzzTextRoundTrips(f *testing.F) {
 	f.Add("module heartbeat\nverb beat(Unit) Unit\n  +cron */2 * * * * *\n  +timezone Europe/Paris\n  +timeout 10m\n  +catchup all\n  +overlap skip\n")
 	f.Add("module billing kotlin\nexport verb x(a.B) Unit\n")
 	f.Add("verb x(Unit) Unit\n+cron\n")
+	f.Add(mailText)
+	f.Add("verb x(A) [B]\n+retry 5 1s..1m\n+unique 1h\n+concurrency 3\n+timeout 1s\ndata A {\n\"a \\x00b\"? {String:[T?]}?\n}")
 	f.Add("// only\r\n\tverb verb(Unit)Unit\n+cron\v0")
 	f.Fuzz(func(t *testing.T, text string) {
 		m, where, err := Parse("f", text)

@@ -1,10 +1,16 @@
 package schema
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"carillon/backend/core/job"
 	"carillon/backend/core/schedule"
 )
 
@@ -14,7 +20,10 @@ func Validate(m Module, now time.Time) Errors { return ValidateSource(m, nil, no
 
 // ValidateSource is Validate for a reader that knows where the parts of m were written.
 func ValidateSource(m Module, where Where, now time.Time) Errors {
-	c := checker{where: where, now: now}
+	c := checker{where: where, now: now, known: make(map[string]bool, len(m.Data)), types: typeNames(m.Data)}
+	for _, d := range m.Data {
+		c.known[d.Name] = true
+	}
 	c.module(m)
 	verbs := m.Verbs
 	if len(verbs) > MaxVerbs {
@@ -35,6 +44,7 @@ func ValidateSource(m Module, where Where, now time.Time) Errors {
 		}
 		c.verb(i, v)
 	}
+	c.data(m.Data)
 	if n := len(m.Text()); n > MaxTextBytes {
 		c.errors.add(c.at(-1, PartName).Span, "", "a schema has at most %d bytes, not %d", MaxTextBytes, n)
 	}
@@ -46,6 +56,8 @@ type checker struct {
 	where  Where
 	now    time.Time
 	errors Errors
+	known  map[string]bool // the declared types
+	types  []string        // names for hints
 }
 
 // at is the place of a part, or of the name beside it when the part itself was not written.
@@ -67,9 +79,9 @@ func (c *checker) written(verb int, name string) string {
 func (c *checker) module(m Module) {
 	c.name(-1, "module", m.Name)
 	switch m.Language {
-	case "", Go, Kotlin:
+	case "", Go, Kotlin, Other:
 	default:
-		c.errors.add(c.at(-1, PartLanguage).Span, "one of go, kotlin", "unknown language %q", m.Language)
+		c.errors.add(c.at(-1, PartLanguage).Span, "one of go, kotlin, other", "unknown language %q", m.Language)
 	}
 }
 
@@ -86,10 +98,11 @@ func (c *checker) name(verb int, kind, name string) {
 }
 
 func (c *checker) verb(i int, v Verb) {
+	c.jobs(i, v)
 	if v.Cron == nil {
 		for _, t := range []struct{ part, kind, text string }{{PartRequest, "request", v.Request}, {PartResponse, "response", v.Response}} {
-			if t.text != "" && (len(t.text) > MaxNameBytes || !validType(t.text)) {
-				c.errors.add(c.at(i, t.part).Span, "", "verb %s: invalid %s type %q", v.Name, t.kind, cut(t.text))
+			if text := orUnit(t.text); text != Unit {
+				c.typeText(c.at(i, t.part).Span, "verb "+v.Name, t.kind+" type", text, MaxNameBytes)
 			}
 		}
 		return
@@ -106,21 +119,137 @@ func (c *checker) verb(i int, v Verb) {
 	c.cron(i, v.Name, *v.Cron)
 }
 
+// jobs checks what a verb says about its jobs.
+func (c *checker) jobs(i int, v Verb) {
+	if v.Cron == nil {
+		c.timeout(i, v.Name, v.Timeout)
+	} else if v.Timeout != 0 {
+		c.errors.add(c.at(i, "timeout").Span, "", "verb %s: the timeout of a verb with a schedule is its cron's", v.Name)
+	}
+	if v.Retry != nil {
+		c.retry(i, v.Name, *v.Retry)
+	}
+	at := c.at(i, "concurrency").Span
+	switch {
+	case v.Concurrency < 0 || v.Concurrency > MaxConcurrency:
+		c.errors.add(at, "", "verb %s: concurrency %d out of allowed range of 1-%d", v.Name, v.Concurrency, MaxConcurrency)
+	case v.Concurrency == 0 || v.Cron == nil:
+	case !v.Fires():
+		c.errors.add(at, "its slots never meet: one that comes during a run is skipped; see overlap", "verb %s: concurrency needs a retry, or an overlap other than skip", v.Name)
+	case v.Cron.Overlap == OverlapQueue && v.Concurrency > 1:
+		c.errors.add(at, "overlap allow runs them side by side", "verb %s: overlap queue runs one slot after the other, not %d", v.Name, v.Concurrency)
+	}
+	if u := v.Unique; u != nil {
+		at := c.at(i, "unique").Span
+		if v.Cron != nil {
+			c.errors.add(at, "each slot is one job already; overlap says what happens when two of them meet", "verb %s: a cron job can not be unique", v.Name)
+		}
+		if u.Window != 0 && (u.Window < time.Millisecond || u.Window > job.MaxDelay) {
+			c.errors.add(at, "a window is from 1ms to ten years", "verb %s: unique window %s out of allowed range", v.Name, u.Window)
+		}
+	}
+}
+
+func (c *checker) timeout(i int, name string, d time.Duration) {
+	if d != 0 && (d < MinTimeout || d > MaxTimeout) {
+		c.errors.add(c.at(i, "timeout").Span, "a timeout is from 1s to 24h; without one a run gets "+durationWords(DefaultTimeout),
+			"verb %s: timeout %s out of allowed range", name, d)
+	}
+}
+
+// retry refuses what never ends, and what a job could not take.
+func (c *checker) retry(i int, name string, r Retry) {
+	at := c.at(i, "retry").Span
+	backoff := cmp.Or(r.Backoff, job.DefaultBackoff)
+	ceiling := cmp.Or(r.Ceiling, max(job.DefaultCeiling, backoff))
+	const longest = job.MaxTimeout
+	switch {
+	case r.Attempts < 0 || r.Attempts > job.MaxAttempts:
+		c.errors.add(at, "a retry has to end", "verb %s: %d runs out of allowed range of 1-%d", name, r.Attempts, job.MaxAttempts)
+	case backoff < time.Millisecond || backoff > longest:
+		c.errors.add(at, "a backoff is from 1ms to "+durationWords(longest), "verb %s: backoff %s out of allowed range", name, backoff)
+	case ceiling < backoff:
+		c.errors.add(at, "the smaller one comes first: 1s..1m", "verb %s: the ceiling %s is below the backoff %s", name, durationWords(ceiling), durationWords(backoff))
+	case ceiling > longest:
+		c.errors.add(at, "a ceiling is at most "+durationWords(longest), "verb %s: ceiling %s out of allowed range", name, ceiling)
+	}
+}
+
+// data checks the declared types.
+func (c *checker) data(all []Data) {
+	if len(all) > MaxData {
+		c.errors.add(c.at(-1, PartName).Span, "", "a module has at most %d data types, not %d", MaxData, len(all))
+		all = all[:MaxData]
+	}
+	first := make(map[string]bool, len(all))
+	for i, d := range all {
+		at := c.where[PartData(i)].Span
+		switch {
+		case len(d.Name) > MaxNameBytes:
+			c.errors.add(at, "", "data name has at most %d bytes, not %d", MaxNameBytes, len(d.Name))
+		case !validTypeName(d.Name):
+			c.errors.add(at, "a letter, then letters, digits and _", "invalid data name %q", d.Name)
+		case Builtin(d.Name):
+			c.errors.add(at, "", "data %s has the name of a built-in type", d.Name)
+		case first[d.Name]:
+			c.errors.add(at, "", "data %s is declared twice", d.Name)
+		}
+		first[d.Name] = true
+		c.fields(i, d)
+	}
+}
+
+func (c *checker) fields(i int, d Data) {
+	owner := "data " + cut(d.Name)
+	fields := d.Fields
+	if len(fields) > MaxFields {
+		c.errors.add(c.where[PartData(i)].Span, "", "%s has at most %d fields, not %d", owner, MaxFields, len(fields))
+		fields = fields[:MaxFields]
+	}
+	seen := make(map[string]bool, len(fields))
+	for j, f := range fields {
+		at := c.where[PartField(i, j)].Span
+		switch {
+		case f.Name == "" || len(f.Name) > MaxNameBytes:
+			c.errors.add(at, "", "%s: a field's name has 1 to %d bytes, not %d", owner, MaxNameBytes, len(f.Name))
+		case !utf8.ValidString(f.Name) || strings.ContainsFunc(f.Name, unicode.IsControl):
+			c.errors.add(at, "UTF-8 without control characters", "%s: invalid field name %q", owner, f.Name)
+		case seen[f.Name]:
+			c.errors.add(at, "", "%s: field %q is declared twice", owner, f.Name)
+		}
+		seen[f.Name] = true
+		c.typeText(c.where[PartFieldType(i, j)].Span, owner, "type of field "+strconv.Quote(cut(f.Name)), f.Type, MaxTypeBytes)
+	}
+}
+
+// typeText checks the text of a type, and that what it names is declared.
+func (c *checker) typeText(at Span, owner, what, text string, longest int) {
+	t, ok := parseType(text)
+	if !ok || len(text) > longest {
+		c.errors.add(at, "String, Bool, Int, Float, Bytes, Time, Any, [T], {String: T}, T? or a data type", "%s: invalid %s %q", owner, what, cut(text))
+		return
+	}
+	if name := t.root(); !c.known[name] && (!Builtin(name) || name == Unit) {
+		hint := ""
+		if near := Nearest(name, c.types); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		c.errors.add(at, hint, "%s: unknown %s %s", owner, what, cut(name))
+	}
+}
+
 func (c *checker) cron(i int, name string, cron Cron) {
 	loc, err := schedule.LoadLocation(cron.TimeZone)
 	if err != nil {
 		c.errors.add(c.at(i, "timezone").Span, "an IANA name, such as Europe/Paris", "verb %s: unknown time zone %q", name, cut(cron.TimeZone))
 		loc = time.UTC
 	}
-	if cron.Timeout != 0 && (cron.Timeout < MinTimeout || cron.Timeout > MaxTimeout) {
-		c.errors.add(c.at(i, "timeout").Span, "a timeout is from 1s to 24h; without one a run gets "+durationWords(DefaultTimeout),
-			"verb %s: timeout %s out of allowed range", name, cron.Timeout)
-	}
+	c.timeout(i, name, cron.Timeout)
 	if _, ok := ParseCatchup(cron.Catchup.String()); !ok {
 		c.errors.add(c.at(i, "catchup").Span, "one of none, last, all", "verb %s: unknown catchup policy", name)
 	}
 	if _, ok := ParseOverlap(cron.Overlap.String()); !ok {
-		c.errors.add(c.at(i, "overlap").Span, "the one policy is skip", "verb %s: unknown overlap policy", name)
+		c.errors.add(c.at(i, "overlap").Span, "one of skip, queue, allow, cancel", "verb %s: unknown overlap policy", name)
 	}
 	c.schedule(i, name, cron, loc)
 }

@@ -290,21 +290,24 @@ func TestBadSchemaWritesNothing(t *testing.T) {
 	b := &books{}
 	e, _ := engine(b)
 	s := beats("0 0 31 2 *")
-	s.Verbs = append(s.Verbs, schema.Verb{Name: "late", Cron: &schema.Cron{Schedule: minutely, TimeZone: "Mars/Olympus", Timeout: time.Millisecond}})
+	s.Verbs = append(s.Verbs, schema.Verb{Name: "late", Cron: &schema.Cron{Schedule: minutely, TimeZone: "Mars/Olympus", Timeout: time.Millisecond}},
+		schema.Verb{Name: "more", Timeout: time.Millisecond, Retry: &schema.Retry{Attempts: 5000}, Concurrency: -1, Unique: &schema.Unique{Window: -time.Second}})
+	s.Data[0].Fields[0].Type = "Strong"
 	for what, err := range map[string]error{
 		"plan":     func() error { _, err := e.Plan(t.Context(), s, one); return err }(),
 		"deploy":   func() error { _, err := e.Deploy(t.Context(), s, one, true); return err }(),
 		"register": func() error { _, err := e.Register(t.Context(), s, one, true); return err }(),
 	} {
 		faults := schema.Errors(nil)
-		if !errors.Is(err, cron.ErrInvalid) || !errors.As(err, &faults) || len(faults) != 3 {
+		if !errors.Is(err, cron.ErrInvalid) || !errors.As(err, &faults) || len(faults) != 8 {
 			t.Fatalf("%s: %v", what, err)
 		}
 		var at []string
 		for _, f := range faults {
 			at = append(at, f.Position.String())
 		}
-		if got, want := strings.Join(at, " "), "schema.verbs[0].cron.schedule schema.verbs[2].cron.time_zone schema.verbs[2].cron.timeout"; got != want {
+		if got, want := strings.Join(at, " "), "schema.data[0].fields[0].type schema.verbs[0].cron.schedule schema.verbs[2].cron.time_zone schema.verbs[2].cron.timeout "+
+			"schema.verbs[3].concurrency schema.verbs[3].retry schema.verbs[3].timeout schema.verbs[3].unique"; got != want {
 			t.Errorf("%s: fields %s, want %s", what, got, want)
 		}
 	}

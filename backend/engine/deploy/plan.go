@@ -6,6 +6,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/deployment"
+	"carillon/backend/core/job"
 	"carillon/backend/core/ring"
 	"carillon/backend/core/schedule"
 	"carillon/backend/core/schema"
@@ -37,7 +38,7 @@ const shownSlots = 3
 // plan decides what makes a schema the live one of its module. A cron job is its ref: a new version takes the same row
 // over, so history, pause and the run in flight survive. Pure; m.Now is the transaction's time.
 func plan(m deployment.Module, s schema.Module) (deployment.Update, []Change, error) {
-	u := deployment.Update{Activate: true, MinReplicas: new(int)}
+	u := deployment.Update{Activate: true, MinReplicas: new(int), Limits: limits(s)}
 	*u.MinReplicas = 1
 	stopped := m.Live != nil && m.Live.MinReplicas == 0
 	if m.Live != nil && !stopped {
@@ -59,7 +60,7 @@ func plan(m deployment.Module, s schema.Module) (deployment.Update, []Change, er
 		}
 		old, exists := rows[ref]
 		delete(rows, ref)
-		job, change := takeOver(old, exists, ref, *v.Cron, compiled, stopped, m.Now)
+		job, change := takeOver(old, exists, ref, v, compiled, stopped, m.Now)
 		u.Jobs = append(u.Jobs, job)
 		changes = append(changes, change)
 	}
@@ -73,10 +74,11 @@ func plan(m deployment.Module, s schema.Module) (deployment.Update, []Change, er
 }
 
 // takeOver makes the row of one verb under its new declaration.
-func takeOver(old cron.Job, exists bool, ref string, c schema.Cron, s schedule.Schedule, stopped bool, now time.Time) (deployment.JobUpdate, Change) {
-	job := old
+func takeOver(old cron.Job, exists bool, ref string, v schema.Verb, s schedule.Schedule, stopped bool, now time.Time) (deployment.JobUpdate, Change) {
+	c, job := *v.Cron, old
 	job.Ref, job.Schedule, job.Zone = ref, c.Schedule, c.TimeZone
 	job.Timeout, job.Catchup, job.Overlap = c.SoftTimeout(), cron.Catchup(c.Catchup.String()), cron.Overlap(c.Overlap.String())
+	job.Fires, job.Retry = v.Fires(), retry(v)
 	job.SetAsideAt, job.RemovedAt = time.Time{}, time.Time{}
 	job.Enabled = job.PausedAt.IsZero()
 	change := Change{Kind: Unchanged, Ref: ref, Schedule: job.Schedule, OldSchedule: old.Schedule, Zone: job.Zone, Next: upcoming(s, now)}
@@ -90,7 +92,7 @@ func takeOver(old cron.Job, exists bool, ref string, c schema.Cron, s schedule.S
 		job.Next, _ = s.Next(now)
 		change.Kind = Revived
 	default:
-		if old.Schedule != job.Schedule || old.Zone != job.Zone || old.Timeout != job.Timeout || old.Catchup != job.Catchup || old.Overlap != job.Overlap {
+		if differ(old, job) {
 			change.Kind = Changed
 		}
 		if job.Enabled && !old.Enabled { // it was set aside, or the module stopped
@@ -105,6 +107,45 @@ func takeOver(old cron.Job, exists bool, ref string, c schema.Cron, s schedule.S
 	}
 	u.Job = job
 	return u, change
+}
+
+// differ says whether two rows of a ref are declared differently.
+func differ(a, b cron.Job) bool {
+	return a.Schedule != b.Schedule || a.Zone != b.Zone || a.Timeout != b.Timeout || a.Catchup != b.Catchup || a.Overlap != b.Overlap ||
+		a.Fires != b.Fires || a.Retry != b.Retry
+}
+
+// retry is how the jobs of a firing verb are repeated. Without a retry a slot's verb is called at most once, as that of
+// a slot which is no job; with one, what it leaves open is as for all jobs.
+func retry(v schema.Verb) cron.Retry {
+	switch {
+	case !v.Fires():
+		return cron.Retry{}
+	case v.Retry == nil:
+		return cron.Retry(job.Complete(job.New{Retry: job.Retry{Attempts: 1}}).Retry)
+	}
+	return cron.Retry(job.Complete(job.New{Retry: job.Retry(*v.Retry)}).Retry)
+}
+
+// limits are the bounds on the running jobs of a module's verbs, by ref.
+func limits(s schema.Module) map[string]int {
+	most := map[string]int{}
+	for _, v := range s.Verbs {
+		n := v.Concurrency
+		if v.Fires() && oneByOne(*v.Cron) {
+			n = 1
+		}
+		if n > 0 {
+			most[s.Name+"."+v.Name] = n
+		}
+	}
+	return most
+}
+
+// oneByOne says that the jobs of a firing verb's slots run one after the other. Under catchup all no slot is skipped for
+// the one before it: they queue.
+func oneByOne(c schema.Cron) bool {
+	return c.Overlap == schema.OverlapQueue || c.Overlap == schema.OverlapSkip && c.Catchup == schema.CatchupAll
 }
 
 // remove takes a verb that is gone off the clock. Its row stays, for its history and its run in flight; what was due

@@ -9,6 +9,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/deployment"
+	"carillon/backend/core/job"
 	"carillon/backend/core/ring"
 	"carillon/backend/core/schema"
 )
@@ -39,7 +40,7 @@ func beats(schedule string) schema.Module {
 	return schema.Module{Name: "m", Language: schema.Go, Verbs: []schema.Verb{
 		{Name: "beat", Request: schema.Unit, Response: schema.Unit, Cron: &schema.Cron{Schedule: schedule}},
 		{Name: "plain", Request: "A", Response: "B"},
-	}}
+	}, Data: []schema.Data{{Name: "A", Fields: []schema.Field{{Name: "to", Type: "String"}}}, {Name: "B"}}}
 }
 
 func TestPlanOfOneCronJob(t *testing.T) {
@@ -145,6 +146,74 @@ func TestPlanNoticesEveryDifference(t *testing.T) {
 		if j := u.Jobs[0].Job; j.Zone != s.Verbs[0].Cron.TimeZone || j.Timeout != s.Verbs[0].Cron.SoftTimeout() || string(j.Catchup) != s.Verbs[0].Cron.Catchup.String() {
 			t.Errorf("%s: row %+v", name, j)
 		}
+	}
+}
+
+// With a retry, or an overlap that only jobs can follow, the row fires, and what it lacks of a retry is filled in.
+func TestPlanOfVerbsThatFire(t *testing.T) {
+	defaults := cron.Retry{Attempts: job.DefaultAttempts, Backoff: job.DefaultBackoff, Ceiling: job.DefaultCeiling}
+	once := defaults
+	once.Attempts = 1
+	for name, c := range map[string]struct {
+		overlap     schema.Overlap
+		catchup     schema.Catchup
+		retry       *schema.Retry
+		concurrency int
+		fires       bool
+		want        cron.Retry
+		limit       int
+	}{
+		"plain":                       {},
+		"plain and bounded":           {concurrency: 3, limit: 3},
+		"retry":                       {retry: &schema.Retry{}, fires: true, want: defaults},
+		"retry of its own":            {retry: &schema.Retry{Attempts: 2, Backoff: time.Hour}, fires: true, want: cron.Retry{Attempts: 2, Backoff: time.Hour, Ceiling: time.Hour}},
+		"retry, all that was missed":  {retry: &schema.Retry{}, catchup: schema.CatchupAll, fires: true, want: defaults, limit: 1},
+		"queue":                       {overlap: schema.OverlapQueue, fires: true, want: once, limit: 1},
+		"queue is stricter than that": {overlap: schema.OverlapQueue, concurrency: 9, fires: true, want: once, limit: 1},
+		"allow":                       {overlap: schema.OverlapAllow, fires: true, want: once},
+		"allow some":                  {overlap: schema.OverlapAllow, concurrency: 9, retry: &schema.Retry{}, fires: true, want: defaults, limit: 9},
+		"cancel":                      {overlap: schema.OverlapCancel, fires: true, want: once},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := beats(minutely)
+			v := &s.Verbs[0]
+			v.Cron.Overlap, v.Cron.Catchup, v.Retry, v.Concurrency = c.overlap, c.catchup, c.retry, c.concurrency
+			u, changes, err := plan(standing(1, row(nil)), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if j := u.Jobs[0].Job; j.Fires != c.fires || j.Retry != c.want || string(j.Overlap) != c.overlap.String() {
+				t.Errorf("row fires %t, %+v, %s", j.Fires, j.Retry, j.Overlap)
+			}
+			want := map[string]int{}
+			if c.limit > 0 {
+				want["m.beat"] = c.limit
+			}
+			if d := cmp.Diff(want, u.Limits); d != "" {
+				t.Errorf("limits (-want +got) %s", d)
+			}
+			if c.fires != (changes[0].Kind == Changed) {
+				t.Errorf("change %+v", changes[0])
+			}
+			again, changes, err := plan(standing(1, u.Jobs[0].Job), s)
+			if err != nil || changes[0].Kind != Unchanged || again.Jobs[0].Job.Retry != c.want {
+				t.Errorf("the same again: %+v, %v", changes, err)
+			}
+			if _, changes, _ := plan(standing(1, u.Jobs[0].Job), beats(minutely)); c.fires != (changes[0].Kind == Changed) {
+				t.Errorf("and back: %+v", changes)
+			}
+		})
+	}
+}
+
+// A module whose verbs no clock starts deploys like any other; the limits of its verbs are all that it writes.
+func TestPlanOfAModuleWithoutACron(t *testing.T) {
+	s := beats(minutely)
+	s.Verbs = s.Verbs[1:]
+	s.Verbs[0].Concurrency = 4
+	u, changes, err := plan(deployment.Module{Name: "m", Now: noon}, s)
+	if err != nil || len(u.Jobs) != 0 || len(changes) != 0 || !u.Activate || u.Limits["m.plain"] != 4 {
+		t.Errorf("%+v, %+v, %v", u, changes, err)
 	}
 }
 

@@ -29,8 +29,20 @@ func fields(s schema.Module) schema.Where {
 		for part, field := range map[string]string{
 			schema.PartName: "name", schema.PartRequest: "request", schema.PartResponse: "response", "cron": "cron.schedule",
 			"timezone": "cron.time_zone", "timeout": "cron.timeout", "catchup": "cron.catchup", "overlap": "cron.overlap",
+			"retry": "retry", "concurrency": "concurrency", "unique": "unique",
 		} {
+			if part == "timeout" && s.Verbs[i].Cron == nil {
+				field = part
+			}
 			where[schema.Part{Verb: i, Name: part}] = at(verb + field)
+		}
+	}
+	for i, d := range s.Data {
+		data := fmt.Sprintf("schema.data[%d].", i)
+		where[schema.PartData(i)] = at(data + "name")
+		for j := range d.Fields {
+			where[schema.PartField(i, j)] = at(fmt.Sprintf("%sfields[%d].name", data, j))
+			where[schema.PartFieldType(i, j)] = at(fmt.Sprintf("%sfields[%d].type", data, j))
 		}
 	}
 	return where

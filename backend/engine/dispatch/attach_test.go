@@ -133,12 +133,23 @@ func newStage(t *testing.T, cfg dispatch.Config) *stage {
 	return s
 }
 
+// plain are verbs without request and response.
+type plain map[string]func(context.Context) error
+
+func (p plain) verbs() carillon.Verbs {
+	out := carillon.Verbs{}
+	for name, fn := range p {
+		out[name] = carillon.Plain(fn)
+	}
+	return out
+}
+
 // serve starts a real runner (the SDK) of deployment d1 and makes it known; the returned func stops it and waits.
-func (s *stage) serve(key string, verbs carillon.Verbs, change ...func(*carillon.Config, *dispatch.Runner)) (*door, context.CancelFunc) {
+func (s *stage) serve(key string, verbs plain, change ...func(*carillon.Config, *dispatch.Runner)) (*door, context.CancelFunc) {
 	d := s.link.listen(key + ":80")
 	known := dispatch.Runner{Key: key, Endpoint: "http://" + key + ":80", Deployment: "d1", Capacity: 100, Stream: true}
 	cfg := carillon.Config{
-		Module: carillon.Module{Name: "m", Language: "go"}, Verbs: verbs, Deployment: "d1", Listener: d, Runner: key, Log: quiet,
+		Module: carillon.Module{Name: "m", Language: "go"}, Verbs: verbs.verbs(), Deployment: "d1", Listener: d, Runner: key, Log: quiet,
 	}
 	for _, f := range change {
 		f(&cfg, &known)
@@ -203,12 +214,12 @@ func BenchmarkAttach(b *testing.B) {
 }
 
 func benchRunner(l net.Listener) carillon.Config {
-	verbs := carillon.Verbs{}
+	verbs := plain{}
 	for i := range 100 {
 		verbs[fmt.Sprintf("v%d", i)] = func(context.Context) error { return nil }
 	}
 	return carillon.Config{
-		Module: carillon.Module{Name: "m"}, Verbs: verbs, Deployment: "d1", Runner: "bench-runner", Listener: l, Capacity: 1000, Log: quiet,
+		Module: carillon.Module{Name: "m"}, Verbs: verbs.verbs(), Deployment: "d1", Runner: "bench-runner", Listener: l, Capacity: 1000, Log: quiet,
 	}
 }
 

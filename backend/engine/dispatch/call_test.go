@@ -35,7 +35,7 @@ func TestVerbRunsWithItsRun(t *testing.T) {
 			s := newStage(t, dispatch.Config{})
 			var got carillon.Run
 			var left time.Duration
-			s.serve("runner-1", carillon.Verbs{"beat": func(ctx context.Context) error {
+			s.serve("runner-1", plain{"beat": func(ctx context.Context) error {
 				got, _ = carillon.RunFrom(ctx)
 				at, _ := ctx.Deadline()
 				left = time.Until(at)
@@ -58,7 +58,7 @@ func TestVerbRunsWithItsRun(t *testing.T) {
 
 func TestFailuresAreVerdicts(t *testing.T) {
 	var nobody *strings.Builder
-	verbs := carillon.Verbs{
+	verbs := plain{
 		"fails":  func(context.Context) error { return errors.New("no luck\x00\xff") },
 		"panics": func(context.Context) error { panic("oh") },
 		"nil":    func(context.Context) error { nobody.WriteString("x"); return nil },
@@ -92,7 +92,7 @@ func TestTimeoutEndsTheCall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, dispatch.Config{})
 			stubborn, open := gate()
-			s.serve("runner-1", carillon.Verbs{"wait": wait, "stubborn": stubborn},
+			s.serve("runner-1", plain{"wait": wait, "stubborn": stubborn},
 				func(_ *carillon.Config, r *dispatch.Runner) { r.Stream = stream })
 			begun := time.Now()
 			out := s.Call(t.Context(), call("wait"))
@@ -117,7 +117,7 @@ func TestCancelEndsTheCall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, dispatch.Config{})
 			causes := make(chan error, 1)
-			s.serve("runner-1", carillon.Verbs{
+			s.serve("runner-1", plain{
 				"wait": func(ctx context.Context) error { <-ctx.Done(); causes <- context.Cause(ctx); return ctx.Err() },
 			}, func(_ *carillon.Config, r *dispatch.Runner) { r.Stream = stream })
 			c := call("wait")
@@ -151,7 +151,7 @@ func TestCapacityIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		now, most := 0, 0
-		verbs := carillon.Verbs{}
+		verbs := plain{}
 		var names []string
 		for i := range 50 {
 			names = append(names, "v"+string(rune('A'+i)))
@@ -204,7 +204,7 @@ func TestHerdOfCalls(t *testing.T) {
 		s := newStage(t, dispatch.Config{})
 		sleep := func(context.Context) error { <-time.After(100 * time.Millisecond); return nil }
 		for _, key := range []string{"runner-1", "runner-2", "runner-3"} {
-			s.serve(key, carillon.Verbs{"sleep": sleep}, func(c *carillon.Config, r *dispatch.Runner) { c.Capacity, r.Capacity = 1000, 1000 })
+			s.serve(key, plain{"sleep": sleep}, func(c *carillon.Config, r *dispatch.Runner) { c.Capacity, r.Capacity = 1000, 1000 })
 		}
 		outs := make(chan dispatch.Outcome, 10_000)
 		for range cap(outs) {
@@ -245,7 +245,7 @@ func TestNoRunnerIsSaidInTime(t *testing.T) {
 		if took := time.Since(begun); took != 3*time.Second || got.Sent {
 			t.Errorf("said after %s, sent %v", took, got.Sent)
 		}
-		s.serve("runner-1", carillon.Verbs{"beat": nothing})
+		s.serve("runner-1", plain{"beat": nothing})
 		want(t, "a runner came", <-second, cron.Succeeded, "")
 	})
 }
@@ -253,7 +253,7 @@ func TestNoRunnerIsSaidInTime(t *testing.T) {
 func TestMalformedCallHarmsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, dispatch.Config{})
-		s.serve("runner-1", carillon.Verbs{"beat": nothing, "wait": wait})
+		s.serve("runner-1", plain{"beat": nothing, "wait": wait})
 		neighbour := call("wait")
 		out := s.start(neighbour)
 		bad := call("beat")
@@ -273,7 +273,7 @@ func TestMalformedCallHarmsNobody(t *testing.T) {
 func TestOutcomesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, dispatch.Config{})
-		s.serve("runner-1", carillon.Verbs{"wait": wait})
+		s.serve("runner-1", plain{"wait": wait})
 		nowhere := call("wait")
 		nowhere.Deployment = "d2"
 		outs := []<-chan dispatch.Outcome{s.start(call("wait")), s.start(nowhere)}
@@ -289,7 +289,7 @@ func TestOutcomesAreTold(t *testing.T) {
 func TestCallEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, dispatch.Config{})
-		s.serve("runner-1", carillon.Verbs{"wait": wait})
+		s.serve("runner-1", plain{"wait": wait})
 		ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, errors.New("no patience"))
 		defer stop()
 		want(t, "call", s.Call(ctx, call("wait")), cron.Cancelled, "no patience")

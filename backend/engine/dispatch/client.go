@@ -60,19 +60,23 @@ func (t tied) Close() error {
 	return t.Conn.Close()
 }
 
-// client speaks to one runner. The answer to one RPC is cut where no honest one goes on; the messages of a stream are
+// client speaks to one runner: protobuf over a stream, JSON in single RPCs. The answer to one RPC is cut where no honest one goes on; the messages of a stream are
 // bounded one by one.
 func (d *Dispatcher) client(via http.RoundTripper, endpoint string, stream bool) carillonv1connect.VerbServiceClient {
 	way := gateway{token: d.cfg.Token, next: via, most: maxMessage + 64<<10}
 	if stream {
 		way.most = 0
 	}
+	options := []connect.ClientOption{connect.WithReadMaxBytes(maxMessage), connect.WithAcceptCompression("gzip", nil, nil)}
+	if !stream { // every language has JSON
+		options = append(options, connect.WithProtoJSON())
+	}
 	return carillonv1connect.NewVerbServiceClient(
 		&http.Client{
 			Transport:     way,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		endpoint, connect.WithReadMaxBytes(maxMessage), connect.WithAcceptCompression("gzip", nil, nil))
+		endpoint, options...)
 }
 
 // gateway adds the cluster token to every request and bounds every answer.
@@ -115,6 +119,7 @@ func request(c *call, now time.Time) *carillonv1.CallRequest {
 	req := &carillonv1.CallRequest{
 		RunId: c.id, Ref: c.Ref, Attempt: int32(c.Attempt), Timeout: durationpb.New(c.softAt.Sub(now)),
 		IdempotencyKey: c.IdempotencyKey, Payload: c.Payload, Deployment: c.Deployment, Traceparent: c.Traceparent,
+		JobId: c.Job, Tenant: c.Tenant,
 	}
 	if !c.Slot.IsZero() {
 		req.Slot = timestamppb.New(c.Slot)
@@ -127,7 +132,12 @@ func headers(h http.Header, c *call) {
 	h.Set("Carillon-Run-Id", c.id)
 	h.Set("Carillon-Attempt", strconv.Itoa(c.Attempt))
 	h.Set("Carillon-Deadline", c.softAt.UTC().Format(time.RFC3339Nano))
-	h.Set("Carillon-Request-Key", "cron-"+c.Ref+"-"+c.id)
+	if c.Job != "" {
+		h.Set("Carillon-Job-Id", c.Job)
+		h.Set("Carillon-Request-Key", "job-"+c.Job+"-"+c.id)
+	} else {
+		h.Set("Carillon-Request-Key", "cron-"+c.Ref+"-"+c.id)
+	}
 	if !c.Slot.IsZero() {
 		h.Set("Carillon-Slot", c.Slot.UTC().Format(time.RFC3339Nano))
 	}

@@ -45,6 +45,7 @@ type Call struct {
 	IdempotencyKey string
 	Traceparent    string
 	Payload        []byte
+	Job, Tenant    string // of a job's run
 }
 
 // Outcome is how a call ended: succeeded, failed, timed_out or cancelled.
@@ -55,6 +56,12 @@ type Outcome struct {
 	Runner  string        // key of the runner that the call was sent to last; empty when none
 	Sent    bool          // a runner may have begun it
 	Took    time.Duration // as the runner measured it; zero when it did not say
+
+	// What the verb of a job asked for.
+	After  time.Duration // when to come again
+	Final  bool          // a failure for good
+	Snooze bool          // no failure: come again, not counted
+	Await  bool          // the same, when all children have ended
 }
 
 // Config of a Dispatcher. Zero values take the default named beside them.
@@ -69,15 +76,20 @@ type Config struct {
 	DialTimeout time.Duration // 2 s
 	MaxWaiting  int           // calls of one deployment that wait for a runner; 20,000
 
+	// Callbacks; nil is none. They must not block.
+	OnRoom     func()                            // runners take more calls than before; under a lock: it calls nothing of this package
+	OnProgress func(run cron.RunID, text string) // what a verb says about itself; text is safe
+
 	// Dial replaces the network, in tests.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Limits of what travels.
 const (
-	maxMessage = 4 << 20 // bytes of one message
-	maxResult  = 1 << 20 // bytes of one verb's request or response
-	maxCredits = 100_000
+	maxMessage  = 4 << 20 // bytes of one message
+	maxResult   = 1 << 20 // bytes of one verb's request or response
+	maxCredits  = 100_000
+	maxProgress = 1 << 10 // bytes
 )
 
 // Stats is a snapshot for metrics; InFlight, Waiting and Streams are levels, the others count since the start.
@@ -131,6 +143,12 @@ func New(cfg Config) *Dispatcher {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
+	}
+	if cfg.OnRoom == nil {
+		cfg.OnRoom = func() {}
+	}
+	if cfg.OnProgress == nil {
+		cfg.OnProgress = func(cron.RunID, string) {}
 	}
 	return &Dispatcher{
 		cfg: cfg, wake: make(chan struct{}, 1), runners: map[string]*runner{}, pools: map[string]*pool{},
@@ -230,6 +248,24 @@ func (d *Dispatcher) Reachable(runner string) bool {
 	return r != nil && !r.leaving && (r.stream != nil || !r.Stream)
 }
 
+// Room is how many more calls the runners of a deployment would take at once, by what they granted. It is quick and
+// tells no outcomes.
+func (d *Dispatcher) Room(deployment string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.pools[deployment]
+	if p == nil || d.closed != "" {
+		return 0
+	}
+	room := -p.waiting.Len()
+	for _, r := range p.runners {
+		if !r.resting && !r.leaving {
+			room += max(r.level-r.inFlight, 0)
+		}
+	}
+	return max(room, 0)
+}
+
 // Stats is what the metrics show.
 func (d *Dispatcher) Stats() Stats {
 	d.mu.Lock()
@@ -285,7 +321,7 @@ func malformed(in Call) string {
 	if len(in.Payload) > maxResult {
 		return fmt.Sprintf("the request of %d bytes is larger than %d", len(in.Payload), maxResult)
 	}
-	for _, s := range []string{in.Ref, in.Deployment, in.IdempotencyKey, in.Traceparent} {
+	for _, s := range []string{in.Ref, in.Deployment, in.IdempotencyKey, in.Traceparent, in.Job, in.Tenant} {
 		if len(s) > 512 || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
 			return "the call holds a text that is too long or no text"
 		}

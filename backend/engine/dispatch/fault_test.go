@@ -27,7 +27,7 @@ func TestPartitionEndsCallsOnBothSides(t *testing.T) {
 			at    time.Time
 		}
 		ended := make(chan end, 1)
-		door, _ := s.serve("runner-1", carillon.Verbs{"wait": func(ctx context.Context) error {
+		door, _ := s.serve("runner-1", plain{"wait": func(ctx context.Context) error {
 			<-ctx.Done()
 			ended <- end{context.Cause(ctx), time.Now()}
 			return ctx.Err()
@@ -63,7 +63,7 @@ func TestSilentControllerLosesItsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, dispatch.Config{Beat: time.Hour, Silence: 24 * time.Hour}) // never pings
 		causes := make(chan error, 1)
-		s.serve("runner-1", carillon.Verbs{"wait": func(ctx context.Context) error {
+		s.serve("runner-1", plain{"wait": func(ctx context.Context) error {
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			return ctx.Err()
@@ -82,10 +82,10 @@ func TestSilentControllerLosesItsCalls(t *testing.T) {
 func TestDeadRunnerEndsItsCallsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, dispatch.Config{})
-		first, _ := s.serve("runner-1", carillon.Verbs{"wait": wait})
+		first, _ := s.serve("runner-1", plain{"wait": wait})
 		out := s.start(call("wait"))
 		synctest.Wait()
-		s.serve("runner-2", carillon.Verbs{"wait": wait, "beat": nothing})
+		s.serve("runner-2", plain{"wait": wait, "beat": nothing})
 		other := s.start(call("wait"))
 		synctest.Wait()
 		first.kill()
@@ -114,7 +114,7 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 				return ctx.Err()
 			}
 		}
-		verbs := carillon.Verbs{"slow": slow, "wait": wait, "beat": nothing}
+		verbs := plain{"slow": slow, "wait": wait, "beat": nothing}
 		_, stop := s.serve("runner-1", verbs)
 		finishes, cancelled := s.start(call("slow")), s.start(call("wait"))
 		synctest.Wait()
@@ -140,7 +140,7 @@ func TestRunnerThatLeftFinishesItsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, dispatch.Config{})
 		stubborn, open := gate()
-		s.serve("runner-1", carillon.Verbs{"stubborn": stubborn, "beat": nothing})
+		s.serve("runner-1", plain{"stubborn": stubborn, "beat": nothing})
 		out := s.start(call("stubborn"))
 		synctest.Wait()
 		s.SetRunners(nil)
@@ -161,7 +161,7 @@ func TestWrongTokenRunsNothing(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, dispatch.Config{Token: "wrong"})
-			s.serve("runner-1", carillon.Verbs{"beat": func(context.Context) error { t.Error("it ran"); return nil }},
+			s.serve("runner-1", plain{"beat": func(context.Context) error { t.Error("it ran"); return nil }},
 				func(c *carillon.Config, r *dispatch.Runner) { c.Token, r.Stream = "right", stream })
 			if o := s.Call(t.Context(), call("beat")); o.Verdict != cron.Failed || !strings.Contains(o.Error, "unauthenticated") {
 				t.Errorf("%+v", o)
@@ -170,7 +170,7 @@ func TestWrongTokenRunsNothing(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, dispatch.Config{Token: "right"})
-		s.serve("runner-1", carillon.Verbs{"beat": nothing}, func(c *carillon.Config, r *dispatch.Runner) { c.Token = "right" })
+		s.serve("runner-1", plain{"beat": nothing}, func(c *carillon.Config, r *dispatch.Runner) { c.Token = "right" })
 		want(t, "right token", s.Call(t.Context(), call("beat")), cron.Succeeded, "")
 	})
 }
@@ -180,7 +180,7 @@ func TestRefusedCallGoesElsewhere(t *testing.T) {
 		s := newStage(t, dispatch.Config{})
 		full, open := gate()
 		small := func(c *carillon.Config, r *dispatch.Runner) { c.Capacity, r.Capacity, r.Stream = 1, 100, false } // it lies
-		s.serve("runner-1", carillon.Verbs{"full": full, "beat": nothing}, small)
+		s.serve("runner-1", plain{"full": full, "beat": nothing}, small)
 		out := s.start(call("full"))
 		synctest.Wait()
 		c := call("beat")
@@ -189,7 +189,7 @@ func TestRefusedCallGoesElsewhere(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 		again := s.start(call("beat"))
-		s.serve("runner-2", carillon.Verbs{"full": full, "beat": nothing})
+		s.serve("runner-2", plain{"full": full, "beat": nothing})
 		if o := <-again; o.Runner != "runner-2" || o.Verdict != cron.Succeeded {
 			t.Errorf("%+v", o)
 		}
@@ -202,7 +202,7 @@ func TestRepeatedCallRunsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, dispatch.Config{})
 		count, open := 0, make(chan struct{})
-		s.serve("runner-1", carillon.Verbs{"count": func(context.Context) error { count++; <-open; return errors.New("x") }})
+		s.serve("runner-1", plain{"count": func(context.Context) error { count++; <-open; return errors.New("x") }})
 		via := &http.Transport{DialContext: s.link.dial}
 		defer via.CloseIdleConnections()
 		client := carillonv1connect.NewVerbServiceClient(&http.Client{Transport: via}, "http://runner-1:80")
@@ -401,7 +401,7 @@ func TestUnsentCallWaitsForAnotherRunner(t *testing.T) {
 		s.know(dispatch.Runner{Key: "runner-0", Endpoint: "http://nowhere:80", Deployment: "d1", Capacity: 10})
 		out := s.start(call("beat"))
 		synctest.Wait()
-		s.serve("runner-2", carillon.Verbs{"beat": nothing})
+		s.serve("runner-2", plain{"beat": nothing})
 		if o := <-out; o.Verdict != cron.Succeeded || o.Runner != "runner-2" {
 			t.Errorf("%+v", o)
 		}

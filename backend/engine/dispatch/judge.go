@@ -10,7 +10,10 @@ import (
 // judge makes an outcome of what a runner answered. A call that was told to end and did has the verdict that it was
 // ended for; one that had succeeded or failed by itself keeps that, since it is what happened.
 func judge(c *call, resp *carillonv1.CallResponse) Outcome {
-	out := Outcome{Error: resp.GetError(), Took: resp.GetTook().AsDuration()}
+	out := Outcome{
+		Error: resp.GetError(), Took: resp.GetTook().AsDuration(),
+		After: max(resp.GetAfter().AsDuration(), 0), Final: resp.GetFinal(), Snooze: resp.GetSnooze(), Await: resp.GetAwait(),
+	}
 	switch o := resp.GetOutcome(); o {
 	case carillonv1.Outcome_OUTCOME_SUCCEEDED:
 		out.Verdict, out.Error, out.Payload = cron.Succeeded, "", resp.GetPayload()

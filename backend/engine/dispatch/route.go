@@ -31,6 +31,8 @@ type call struct {
 	stop     context.CancelFunc
 	softAt   time.Time
 	giveUpAt time.Time
+	sentAt   time.Time
+	missed   int // beats of its runner that did not name it
 	alarm    alarm
 	verdict  cron.Verdict // while ending: what an end without an answer means
 	reason   string
@@ -145,7 +147,7 @@ func (d *Dispatcher) begin(c *call) bool {
 	if c.state != assigned {
 		return false
 	}
-	c.state = sent
+	c.state, c.sentAt, c.missed = sent, time.Now(), 0
 	d.stats.Sent++
 	d.set(&c.alarm, c.softAt)
 	return true
@@ -211,6 +213,7 @@ func (d *Dispatcher) ring(now time.Time) {
 		if r := a.runner; r != nil {
 			r.resting = false
 			d.pump(r.Deployment)
+			d.cfg.OnRoom()
 			continue
 		}
 		switch c := a.call; c.state {

@@ -87,6 +87,7 @@ func (d *Dispatcher) enter(ctx context.Context, w Runner, parts *sync.WaitGroup)
 	r.level = clampLevel(maxCredits, w.Capacity)
 	r.launch = d.launcher(ctx, d.client(d.transport(ctx, false), w.Endpoint, false), r, parts.Go)
 	d.pump(r.Deployment)
+	d.cfg.OnRoom()
 	return r
 }
 

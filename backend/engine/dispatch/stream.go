@@ -165,6 +165,7 @@ func (d *Dispatcher) attached(r *runner) *stream {
 // hear takes what a runner said; true when it answered a ping.
 func (s *stream) hear(msg *carillonv1.AttachResponse) (alive bool) {
 	d, r := s.d, s.runner
+	s.progress(msg.GetProgress()) // first: a run's last one comes with its outcome
 	d.mu.Lock()
 	defer d.unlock()
 	for _, resp := range msg.GetOutcomes() {
@@ -176,15 +177,63 @@ func (s *stream) hear(msg *carillonv1.AttachResponse) (alive bool) {
 		}
 		d.settle(c, resp)
 	}
+	if msg.Beat != nil {
+		s.compare(msg.GetBeat())
+	}
 	if msg.Credits != nil {
 		r.level = clampLevel(msg.GetCredits(), r.Capacity)
 		d.pump(r.Deployment)
+		d.cfg.OnRoom()
 	}
 	if n := msg.GetPong(); n > s.heard && n <= s.asked {
 		s.heard, alive = n, true
 	}
 	return alive
 }
+
+// progress tells what verbs say of themselves.
+func (s *stream) progress(all []*carillonv1.Progress) {
+	for _, p := range all {
+		id, err := cron.ParseRunID(p.GetRunId())
+		if err != nil {
+			continue
+		}
+		s.d.mu.Lock()
+		c := s.d.calls[id]
+		mine := c != nil && c.stream == s
+		s.d.mu.Unlock()
+		if mine {
+			s.d.cfg.OnProgress(id, cron.SafeText(cut(p.GetText(), maxProgress)))
+		}
+	}
+}
+
+const (
+	beatMargin = 2 * time.Second // between what we and the runner take for the age of a call
+	beatMisses = 2
+)
+
+// compare ends calls that the runner does not know of any more: it named those that it executes for some time. One that
+// is missing once may have its outcome on the way.
+func (s *stream) compare(b *carillonv1.AttachResponse_Beat) {
+	named := make(map[string]struct{}, len(b.GetRunIds()))
+	for _, id := range b.GetRunIds() {
+		named[id] = struct{}{}
+	}
+	before := time.Now().Add(-max(b.GetOlder().AsDuration(), 0) - beatMargin)
+	for c := range s.runner.calls {
+		if c.stream != s || c.state != sent || c.sentAt.After(before) {
+			continue
+		}
+		if _, ok := named[c.id]; ok {
+			c.missed = 0
+		} else if c.missed++; c.missed >= beatMisses {
+			s.d.finish(c, Outcome{Verdict: cron.Failed, Error: "runner " + s.runner.Key + " does not execute the run any more"})
+		}
+	}
+}
+
+func cut(s string, n int) string { return s[:min(len(s), n)] }
 
 // lose ends what was sent over a stream that is broken and gives the rest to others.
 func (d *Dispatcher) lose(s *stream, err error) {

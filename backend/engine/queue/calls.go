@@ -28,9 +28,11 @@ type run struct {
 	pool       *pool // while it holds a place that the caller does not know of yet
 	deployment string
 	began      bool
-	ended      bool   // the call returned; its end is under way
-	given      string // given up by drain or fence, for this reason: the job goes back
-	cancelled  string // the job was cancelled, for this reason
+	ended      bool      // the call returned; its end is under way
+	given      string    // given up by drain or fence, for this reason: the job goes back
+	cancelled  string    // the job was cancelled, for this reason
+	progress   string    // what it said last
+	toldAt     time.Time // local: when progress was written last
 }
 
 // begins notes that a claim or an insert was answered: the run is on; q.mu is held.
@@ -118,7 +120,7 @@ func (q *Queue) call(runs []*run) {
 func (r *run) call() Call {
 	c := &r.claimed
 	call := Call{
-		Run: r.id, Job: c.ID, Tenant: c.Tenant, Ref: c.Ref, Attempt: max(c.Attempt, 1), Timeout: c.Timeout, Deployment: r.deployment,
+		Run: r.id, Job: c.ID, Tenant: c.Tenant, Ref: c.Ref, Slot: c.Slot, Attempt: max(c.Attempt, 1), Timeout: c.Timeout, Deployment: r.deployment,
 		IdempotencyKey: c.ID.String(), Payload: c.Payload,
 	}
 	if call.Timeout <= 0 {
@@ -139,7 +141,7 @@ func (q *Queue) done(id cron.RunID, o job.Outcome) {
 	r.ended = true
 	q.calls--
 	switch {
-	case o.Verdict == "" && !o.Requeue && !o.Snooze:
+	case o.Verdict == "" && !o.Requeue && !o.Snooze && !o.Await:
 		o.Verdict = cron.Failed
 	case r.given != "" && o.Verdict == cron.Cancelled && r.cancelled == "":
 		o = job.Outcome{Verdict: cron.Cancelled, Text: r.given, Requeue: true}
@@ -149,7 +151,8 @@ func (q *Queue) done(id cron.RunID, o job.Outcome) {
 	if step.State == job.Ready && o.Requeue && r.given == "" {
 		step.Delay = max(step.Delay, requeueAfter)
 	}
-	q.end(waitingEnd{End: job.End{ID: r.claimed.N, Run: id, Outcome: o, Step: step}, run: r})
+	q.end(waitingEnd{End: job.End{ID: r.claimed.N, Run: id, Outcome: o, Step: step, Parent: r.claimed.Parent, Progress: r.progress}, run: r})
+	delete(q.told, r)
 	q.calmer()
 	ref := r.claimed.Ref
 	q.mu.Unlock()

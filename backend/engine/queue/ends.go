@@ -9,7 +9,7 @@ import (
 )
 
 // An end lane sends what gathered while its last statements were under way: the jobs that are over, and those that
-// become ready again.
+// become ready again or wait for their children.
 
 type waitingEnd struct {
 	job.End
@@ -22,7 +22,7 @@ const endSize = 8 << 20 // bytes of outputs in one statement
 
 // end notes an end for the lanes; q.mu is held.
 func (q *Queue) end(w waitingEnd) {
-	if w.Step.State == job.Ready {
+	if w.Step.State == job.Ready || w.Step.State == job.Blocked {
 		q.retries = append(q.retries, w)
 	} else {
 		q.finishes = append(q.finishes, w)
@@ -106,6 +106,7 @@ func (q *Queue) sendEnds(ctx context.Context, batch []waitingEnd, send func(cont
 	for i := range answers {
 		byRun[answers[i].Run] = &answers[i]
 	}
+	q.tellAsked(answers)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()
@@ -129,12 +130,22 @@ func (q *Queue) sendEnds(ctx context.Context, batch []waitingEnd, send func(cont
 	return err
 }
 
+// tellAsked has the runs end that a cancel reached through their parents.
+func (q *Queue) tellAsked(answers []job.Ended) {
+	for i := range answers {
+		if asked := answers[i].Asked; len(asked) > 0 && q.cfg.OnAsked != nil {
+			q.cfg.OnAsked(asked)
+		}
+	}
+}
+
 // ended takes in the answer to one end; q.mu is held.
 func (q *Queue) ended(ctx context.Context, w *waitingEnd, a *job.Ended, now micros) {
 	var queue int32
 	var expires micros
 	if r := w.run; r != nil {
 		delete(q.runs, r.id)
+		delete(q.told, r)
 		delete(q.plan.held, w.ID)
 		r.verb.running--
 		r.verb.fullUntil = 0
@@ -153,5 +164,9 @@ func (q *Queue) ended(ctx context.Context, w *waitingEnd, a *job.Ended, now micr
 	q.counters.count(w, a.State)
 	if a.State == job.Ready && !a.Due.IsZero() {
 		q.arrived(queue, w.ID, toMicros(a.Due), expires, now)
+	}
+	if p := a.Woken; p.ID != 0 {
+		q.counters.woken.Add(1)
+		q.arrived(p.Queue, p.ID, toMicros(p.Due), toMicros(p.Expires), now)
 	}
 }

@@ -288,6 +288,9 @@ func (q *Queue) inserted(batch []job.Enqueue, runs []*run, answers []job.Enqueue
 		}
 		if r != nil {
 			q.unreserve(r)
+			if i < len(answers) && outcomeUnknown(answers[i].Err) {
+				q.doubt()
+			}
 		}
 		if i >= len(answers) || answers[i].Existing || answers[i].Err != nil {
 			continue
@@ -327,7 +330,7 @@ func (q *Queue) arrived(queue int32, id int64, due, expires, now micros) {
 func claimed(e *job.Enqueue, a *job.Enqueued) job.Claimed {
 	return job.Claimed{
 		ID: a.ID, Ref: e.Ref, Tenant: e.Tenant, Queue: e.Queue, Run: e.Run, Attempt: 1, Retry: e.Retry, Timeout: e.Timeout, Slot: e.Slot,
-		Due: a.Due, Created: a.Created, Started: a.Started, Expires: e.Expires, Payload: e.Payload,
+		Due: a.Due, Created: a.Created, Started: a.Started, Expires: e.Expires, Parent: e.Parent.N, Payload: e.Payload,
 	}
 }
 

@@ -36,6 +36,8 @@ type row struct {
 	controller string
 	deadline   time.Time
 	cancelled  bool
+	children   int
+	progress   string
 }
 
 type ended struct {
@@ -43,6 +45,8 @@ type ended struct {
 	state job.State
 	at    time.Time
 	text  string
+
+	progress string
 }
 
 func newDatabase() *database {
@@ -142,10 +146,17 @@ func (s *store) EnqueueJobs(_ context.Context, batch []job.Enqueue) (out []job.E
 				out = append(out, job.Enqueued{Err: cron.ErrInvalid})
 				continue
 			}
+			if p := s.jobs[e.Parent.N]; !e.Parent.IsZero() {
+				if p == nil || p.state != job.Running || p.Run != e.ParentRun {
+					out = append(out, job.Enqueued{Err: job.NoParent("over")})
+					continue
+				}
+				p.children++
+			}
 			s.last++
 			r := &row{Claimed: job.Claimed{
 				ID: job.ID{N: s.last, Salt: 7}, Ref: e.Ref, Tenant: e.Tenant, Queue: e.Queue, Retry: e.Retry, Timeout: e.Timeout, Due: now.Add(e.Delay),
-				Created: now, Expires: e.Expires, Payload: e.Payload,
+				Created: now, Expires: e.Expires, Payload: e.Payload, Parent: e.Parent.N,
 			}, Priority: e.Priority, state: job.Ready}
 			s.jobs[s.last] = r
 			a := job.Enqueued{ID: r.ID, Due: r.Due, Created: now}
@@ -193,7 +204,7 @@ func (s *store) end(ends []job.End, name string, f func(r *row, e job.End, a *jo
 		for _, e := range ends {
 			a := job.Ended{ID: e.ID, Run: e.Run}
 			r := s.jobs[e.ID]
-			if r == nil || r.Run != e.Run || r.state != job.Running {
+			if r == nil || r.Run != e.Run || r.state != job.Running || r.Parent != e.Parent {
 				a.Repeated = slices.ContainsFunc(s.history, func(h ended) bool { return h.Run == e.Run })
 				a.Accepted = a.Repeated
 				out = append(out, a)
@@ -217,7 +228,18 @@ func (d *database) finish(r *row, e job.End, a *job.Ended, now time.Time) {
 		a.State = job.Cancelled
 	}
 	delete(d.jobs, r.N)
-	d.history = append(d.history, ended{Claimed: r.Claimed, state: a.State, at: now, text: e.Outcome.Text})
+	if e.Progress != "" {
+		r.progress = e.Progress
+	}
+	d.history = append(d.history, ended{Claimed: r.Claimed, state: a.State, at: now, text: e.Outcome.Text, progress: r.progress})
+	p := d.jobs[r.Parent]
+	if p == nil {
+		return
+	}
+	if p.children--; p.state == job.Blocked && p.children == 0 {
+		p.state, p.Due = job.Ready, now
+		a.Woken = job.Waiting{ID: p.N, Queue: p.Queue, Shard: shardOf(p.N), Priority: p.Priority, Due: now}
+	}
 }
 
 func (s *store) FinishJobs(_ context.Context, ends []job.End) ([]job.Ended, error) {
@@ -231,10 +253,28 @@ func (s *store) RetryJobs(_ context.Context, ends []job.End) ([]job.Ended, error
 			return
 		}
 		r.state, r.Run, r.controller, r.Due = job.Ready, cron.RunID{}, "", now.Add(e.Step.Delay)
+		if e.Step.State == job.Blocked && r.children > 0 {
+			r.state = job.Blocked
+		}
+		if e.Progress != "" {
+			r.progress = e.Progress
+		}
 		if !e.Step.Counted {
 			r.Attempt--
 		}
-		a.State, a.Due = job.Ready, r.Due
+		a.State, a.Due = r.state, r.Due
+	})
+}
+
+func (s *store) PutProgress(_ context.Context, progress []job.Progress) error {
+	return s.do("progress", func(time.Time) {
+		for _, p := range progress {
+			if r := s.jobs[p.ID]; r != nil && r.state == job.Running && r.Run == p.Run {
+				r.progress = p.Text
+			} else {
+				s.statements["late progress"]++
+			}
+		}
 	})
 }
 

@@ -22,7 +22,7 @@ func (q *Queue) keep(ctx context.Context) {
 	failures := 0
 	nextVisit := time.Now().Add(jittered(q.cfg.Overdue))
 	for ctx.Err() == nil {
-		visit := !time.Now().Before(nextVisit)
+		visit, began := !time.Now().Before(nextVisit), time.Now()
 		err := q.round(ctx, visit)
 		if visit {
 			nextVisit = time.Now().Add(jittered(q.cfg.Overdue))
@@ -34,8 +34,8 @@ func (q *Queue) keep(ctx context.Context) {
 			continue
 		}
 		failures = 0
-		gap := min(leastGap, q.cfg.Refetch)
-		rest(ctx, gap, nil) // whoever rings often is heard a little later
+		gap := min(max(leastGap, 4*time.Since(began)), q.cfg.Refetch)
+		rest(ctx, gap, nil) // whoever rings often is heard a little later, and takes a fifth of the time at most
 		rest(ctx, q.cfg.Refetch-gap, q.fetchBell)
 	}
 }

@@ -11,8 +11,8 @@
 // An end is repeated until it is answered. What a dead controller leaves is freed by the sweep of any other one, and
 // what waits in its shards is found by the next owner, at the latest by anybody when it is 5 s overdue.
 //
-// The files: plan.go, take.go, window.go, turns.go and heap.go are pure; enqueue.go, claims.go, ends.go, fetch.go, hints.go and
-// sweep.go have a goroutine each (or two), all of them started by Run.
+// The files: plan.go, take.go, window.go, turns.go and heap.go are pure; enqueue.go, claims.go, ends.go, fetch.go, hints.go,
+// progress.go and sweep.go have a goroutine each (or two), all of them started by Run.
 package queue
 
 import (
@@ -40,9 +40,12 @@ type Store interface {
 	// ClaimJobs claims ready jobs and returns those that were won. limitRef names the verb whose cluster-wide limit the
 	// claims take places of, empty: none. over are the claims for which there was no place; they are ready still.
 	ClaimJobs(ctx context.Context, claims []job.Claim, limitRef string) (won []job.Claimed, over []job.Claim, err error)
-	// FinishJobs ends jobs for good, RetryJobs makes them ready again; both give back the limits' places.
+	// FinishJobs ends jobs for good, RetryJobs makes them ready again, or blocked until their children have ended; both
+	// give back the limits' places.
 	FinishJobs(ctx context.Context, ends []job.End) ([]job.Ended, error)
 	RetryJobs(ctx context.Context, ends []job.End) ([]job.Ended, error)
+	// PutProgress writes what runs say of themselves; of one that is over, nothing.
+	PutProgress(ctx context.Context, progress []job.Progress) error
 }
 
 // Lists is what windows and sweep need of the database.
@@ -91,12 +94,13 @@ type Clock interface {
 	Error() time.Duration // how far Now may be off, in either direction
 }
 
-// Call is one run to be called. It has no slot: an SDK takes a call with one for a cron job's.
+// Call is one run to be called.
 type Call struct {
 	Run            cron.RunID
 	Job            job.ID
 	Tenant         string
 	Ref            string
+	Slot           time.Time // of a job that a clock made
 	Attempt        int
 	Timeout        time.Duration // soft, from the start of the call
 	GiveUp         time.Duration // how long to look for a runner
@@ -133,6 +137,7 @@ type Config struct {
 	// Callbacks; nil is none. They must not block.
 	OnStart func(ref string, wait time.Duration) // of each run, from its due time, by the database's clock
 	OnEnd   func(ref string, verdict cron.Verdict)
+	OnAsked func(asked []job.Cancelling) // jobs below one that cancelled itself, which run somewhere and are to end
 	Span    func(Call) (traceparent string, end func(job.Outcome))
 }
 
@@ -178,15 +183,16 @@ type Queue struct {
 	sweeping map[cron.RunID]struct{} // lost runs whose end is not answered yet
 	asked    map[int32]struct{}      // windows that somebody hinted at
 	hints    map[string]map[int32]struct{}
-	hinting  map[string]bool // owners that are being told
-	doubtAt  time.Time       // local: the last time that an outcome was unknown
-	seen     micros          // the database's clock was here
-	seenAt   time.Time       // local
-	lead     micros          // how far the estimate was seen ahead of the database beyond its error
-	leadAt   time.Time       // local
-	refetch  bool            // all windows are to be read now
-	loaded   bool            // they were, since the ring changed
-	full     bool            // a lane waits for runs to end
+	hinting  map[string]bool   // owners that are being told
+	told     map[*run]struct{} // runs whose progress is not written
+	doubtAt  time.Time         // local: the last time that an outcome was unknown
+	seen     micros            // the database's clock was here
+	seenAt   time.Time         // local
+	lead     micros            // how far the estimate was seen ahead of the database beyond its error
+	leadAt   time.Time         // local
+	refetch  bool              // all windows are to be read now
+	loaded   bool              // they were, since the ring changed
+	full     bool              // a lane waits for runs to end
 	fenced   bool
 	draining bool
 	closed   bool // Run has ended
@@ -197,6 +203,7 @@ type Queue struct {
 	fetchBell    bell
 	refillBell   bell
 	hintBell     bell
+	toldBell     bell
 	quiet        bell // rings when less is in flight
 }
 
@@ -210,8 +217,8 @@ func New(cfg Config) *Queue {
 	q := &Queue{
 		cfg: cfg.withDefaults(), plan: newPlan(), ids: map[queueKey]int32{}, shards: map[int32]struct{}{},
 		runs: map[cron.RunID]*run{}, sweeping: map[cron.RunID]struct{}{}, asked: map[int32]struct{}{},
-		hints: map[string]map[int32]struct{}{}, hinting: map[string]bool{},
-		fetchBell: newBell(), refillBell: newBell(), hintBell: newBell(), quiet: newBell(),
+		hints: map[string]map[int32]struct{}{}, hinting: map[string]bool{}, told: map[*run]struct{}{},
+		fetchBell: newBell(), refillBell: newBell(), hintBell: newBell(), toldBell: newBell(), quiet: newBell(),
 	}
 	q.log = q.cfg.Logger
 	for range q.cfg.Lanes {
@@ -235,6 +242,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	wg.Go(func() { q.refill(ctx) })
 	wg.Go(func() { q.sweep(ctx) })
 	wg.Go(func() { q.tell(ctx, &wg) })
+	wg.Go(func() { q.writeProgress(ctx) })
 	wg.Wait()
 	q.close()
 	return nil
@@ -290,6 +298,28 @@ func (q *Queue) Wake() {
 	q.refetch = true
 	q.mu.Unlock()
 	q.fetchBell.ring()
+	ringAll(q.claimBells)
+}
+
+// Heard says that somebody may have enqueued jobs from outside, by SQL: all windows are read again soon. However often it
+// is said, they are read in the same rounds. It does not block.
+func (q *Queue) Heard() {
+	q.mu.Lock()
+	q.refetch = true
+	q.mu.Unlock()
+	q.fetchBell.ring()
+}
+
+// Arrived takes in jobs that have just become ready by somebody else's statement (a cancel that woke a parent, a retry by
+// hand): their owners look at once. It does not block.
+func (q *Queue) Arrived(jobs []job.Waiting) {
+	q.mu.Lock()
+	now := q.now()
+	q.plan.advance(now)
+	for _, j := range jobs {
+		q.arrived(j.Queue, j.ID, toMicros(j.Due), toMicros(j.Expires), now)
+	}
+	q.mu.Unlock()
 	ringAll(q.claimBells)
 }
 

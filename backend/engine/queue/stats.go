@@ -8,7 +8,7 @@ import (
 )
 
 type counters struct {
-	enqueued, inserts, startedAtOnce, claims, won, lost, failed, succeeded, dead, cancelled, retried, requeued, late, swept, fetches, hints atomic.Int64
+	enqueued, inserts, startedAtOnce, claims, won, lost, failed, succeeded, dead, cancelled, retried, requeued, blocked, woken, late, swept, fetches, hints atomic.Int64
 }
 
 // count counts an end that was accepted.
@@ -20,6 +20,8 @@ func (c *counters) count(w *waitingEnd, state job.State) {
 		c.dead.Add(1)
 	case job.Cancelled:
 		c.cancelled.Add(1)
+	case job.Blocked:
+		c.blocked.Add(1)
 	case job.Ready:
 		if w.Step.Counted {
 			c.retried.Add(1)
@@ -46,6 +48,8 @@ type Stats struct {
 	Cancelled     int64
 	Retried       int64 // ready again, the attempt counted
 	Requeued      int64 // ready again, not counted: snoozed, no room, drained, fenced
+	Blocked       int64 // waiting for their children, not counted
+	Woken         int64 // parents, by the ends of their last children here
 	Late          int64 // ends refused: the run was not current any more
 	Swept         int64 // ends among the above of runs that others lost
 	Fetches       int64 // statements that read windows
@@ -69,7 +73,7 @@ func (q *Queue) Stats() Stats {
 	st := Stats{
 		Enqueued: c.enqueued.Load(), Inserts: c.inserts.Load(), StartedAtOnce: c.startedAtOnce.Load(), Claims: c.claims.Load(),
 		Won: c.won.Load(), Lost: c.lost.Load(), Failed: c.failed.Load(), Succeeded: c.succeeded.Load(), Dead: c.dead.Load(),
-		Cancelled: c.cancelled.Load(), Retried: c.retried.Load(), Requeued: c.requeued.Load(), Late: c.late.Load(),
+		Cancelled: c.cancelled.Load(), Retried: c.retried.Load(), Requeued: c.requeued.Load(), Blocked: c.blocked.Load(), Woken: c.woken.Load(), Late: c.late.Load(),
 		Swept: c.swept.Load(), Fetches: c.fetches.Load(), Hints: c.hints.Load(),
 		Waiting: q.plan.waiting, Windows: len(q.plan.windows), Intake: q.waiting, InFlight: q.calls, Claiming: q.claims,
 		UnsentEnds: len(q.finishes) + len(q.retries), Loaded: q.loaded,

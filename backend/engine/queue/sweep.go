@@ -107,5 +107,5 @@ func (q *Queue) free(l *job.Lost, o job.Outcome) {
 	q.sweeping[l.Run] = struct{}{}
 	step := job.Decide(l.Claimed, o, fromMicros(q.now()), rand.Float64())
 	q.log.Warn("job swept", "ref", l.Ref, "job", l.N, "run", l.Run, "controller", l.Controller, "reason", o.Text, "becomes", step.State)
-	q.end(waitingEnd{End: job.End{ID: l.N, Run: l.Run, Outcome: o, Step: step}, lost: l})
+	q.end(waitingEnd{End: job.End{ID: l.N, Run: l.Run, Outcome: o, Step: step, Parent: l.Parent}, lost: l})
 }

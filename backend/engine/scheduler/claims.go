@@ -71,16 +71,19 @@ func (s *Scheduler) takeDue() ([]cron.Claim, time.Duration) {
 
 // claim sends one batch. What failed is tried again after the given time, or looked up.
 func (s *Scheduler) claim(ctx context.Context, claims []cron.Claim, after time.Duration, wg *sync.WaitGroup) error {
-	var starts, skips []cron.Claim
+	var starts, fires, skips []cron.Claim
 	for _, c := range claims {
-		if c.Slot.IsZero() {
+		switch {
+		case c.Slot.IsZero():
 			skips = append(skips, c)
-		} else {
+		case c.Fires:
+			fires = append(fires, c)
+		default:
 			starts = append(starts, c)
 		}
 	}
 	s.counters.claims.Add(int64(len(claims)))
-	return errors.Join(s.start(ctx, starts, after, wg), s.skip(ctx, skips, after))
+	return errors.Join(s.start(ctx, starts, after, wg), s.fire(ctx, fires, after, wg), s.skip(ctx, skips, after))
 }
 
 func (s *Scheduler) start(ctx context.Context, claims []cron.Claim, after time.Duration, wg *sync.WaitGroup) error {

@@ -24,6 +24,7 @@ type database struct {
 	jobs       map[int64]*cron.Job
 	last       int64 // id
 	ledger     []cron.Run
+	made       []cron.Run // jobs of rows that fire, live as long as EndedAt is zero
 	aside      map[int64]string
 	statements map[string]int
 }
@@ -90,7 +91,7 @@ func (s *store) StartCronJobs(_ context.Context, claims []cron.Claim) (won []cro
 		}
 		for _, c := range claims {
 			j := s.jobs[c.JobID]
-			if j == nil || j.Version != c.Version || !j.Enabled || j.State != cron.Idle || !j.Next.Equal(c.Expected) || c.Slot.After(now) {
+			if j == nil || j.Version != c.Version || !j.Enabled || j.Fires || j.State != cron.Idle || !j.Next.Equal(c.Expected) || c.Slot.After(now) {
 				continue
 			}
 			j.State, j.Next = cron.Executing, c.Next
@@ -103,6 +104,62 @@ func (s *store) StartCronJobs(_ context.Context, claims []cron.Claim) (won []cro
 		won = nil
 	}
 	return won, err
+}
+
+// FireCronJobs makes jobs that live until the test ends them; their ids count from 1.
+func (s *store) FireCronJobs(_ context.Context, claims []cron.Claim) (fired []cron.Firing, err error) {
+	err = s.do("fire", func(now time.Time) {
+		for _, c := range claims {
+			j := s.jobs[c.JobID]
+			if j == nil || j.Version != c.Version || !j.Enabled || !j.Fires || j.State != cron.Idle || !j.Next.Equal(c.Expected) || c.Slot.After(now) {
+				continue
+			}
+			if c.Cancels != (j.Overlap == cron.OverlapCancel) {
+				panic("the claim does not know whether its row cancels")
+			}
+			j.Next = c.Next
+			s.skipped(j, c.Skip, cron.SkippedMissed)
+			f := cron.Firing{JobID: j.ID, Ref: j.Ref, RunID: c.RunID, Slot: c.Slot, At: now, Queue: 7}
+			if j.Overlap == cron.OverlapSkip && s.alive(j.ID) {
+				s.skipped(j, cron.Range{From: c.Slot, To: c.Slot, Count: 1}, cron.SkippedOverlap)
+			} else {
+				f.Made = cron.Made{N: int64(len(s.made) + 1)}
+				run := cron.Run{ID: c.RunID, JobID: j.ID, Ref: j.Ref, Slot: c.Slot, SlotTo: c.Slot, StartedAt: now, Verdict: cron.Fired, Made: f.Made}
+				s.made, s.ledger = append(s.made, run), append(s.ledger, run)
+			}
+			fired = append(fired, f)
+		}
+	})
+	if err != nil {
+		fired = nil
+	}
+	return fired, err
+}
+
+func (d *database) alive(id int64) bool {
+	return slices.ContainsFunc(d.made, func(r cron.Run) bool { return r.JobID == id && r.EndedAt.IsZero() })
+}
+
+// done ends all jobs that were made.
+func (d *database) done() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.made {
+		d.made[i].EndedAt = d.now()
+	}
+}
+
+func (s *store) LookupFired(_ context.Context, claims []cron.Claim) (fired []cron.Firing, err error) {
+	err = s.do("lookup fired", func(time.Time) {
+		for _, c := range claims {
+			for _, r := range s.ledger {
+				if r.ID == c.RunID && r.Verdict == cron.Fired {
+					fired = append(fired, cron.Firing{JobID: r.JobID, Ref: r.Ref, RunID: r.ID, Slot: r.Slot, At: r.StartedAt, Made: r.Made, Queue: 7})
+				}
+			}
+		}
+	})
+	return fired, err
 }
 
 func (d *database) skipped(j *cron.Job, r cron.Range, v cron.Verdict) {

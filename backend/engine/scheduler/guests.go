@@ -96,6 +96,7 @@ func (p *plan) started(job *cron.Job) (*run, bool) {
 	p.markAdopted(r)
 	r.version, r.next, r.enabled, r.executing = job.Version, toMicros(job.Next), job.Enabled && err == nil, true
 	r.deployment, r.timeout, r.sched, r.catchup = job.Deployment, job.Timeout, sched, job.Catchup
+	r.fires, r.cancels = job.Fires, job.Overlap == cron.OverlapCancel
 	u := p.begin(r, job.Current.ID, job.Current.Slot, job.Version, job.Current.Kind, job.Current.StartedAt)
 	if job.Current.Deployment != "" {
 		u.job.Current.Deployment = job.Current.Deployment

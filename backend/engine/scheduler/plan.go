@@ -92,6 +92,7 @@ func (p *plan) learn(job *cron.Job, now micros) *badRow {
 	p.markAdopted(r)
 	r.version, r.next, r.enabled = job.Version, toMicros(job.Next), job.Enabled
 	r.executing = job.State == cron.Executing
+	r.fires, r.cancels = job.Fires, job.Overlap == cron.OverlapCancel
 	r.timeout, r.sched = job.Timeout, sched
 	r.deployment, r.catchup = p.text(job.Deployment), cron.Catchup(p.text(string(job.Catchup)))
 	p.arm(r, now)

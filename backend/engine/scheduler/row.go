@@ -55,6 +55,8 @@ type row struct {
 	misses     uint8      // claims lost in a row although the row looked due
 	enabled    bool
 	executing  bool
+	fires      bool // slots become jobs
+	cancels    bool // and cancel those before them
 	visitor    bool // tried once whatever its shard
 	adopted    bool
 }
@@ -95,7 +97,10 @@ func (r *row) job() cron.Job {
 	j := cron.Job{
 		ID: r.id, Ref: r.ref, Shard: r.shard.id, Version: r.version, Enabled: r.enabled, State: cron.Idle, Next: fromMicros(r.next),
 		Timeout: r.timeout, Catchup: r.catchup, Overlap: cron.OverlapSkip, Deployment: r.deployment,
-		Schedule: r.sched.expr, Zone: r.sched.zone,
+		Schedule: r.sched.expr, Zone: r.sched.zone, Fires: r.fires,
+	}
+	if r.cancels {
+		j.Overlap = cron.OverlapCancel
 	}
 	if r.executing {
 		j.State = cron.Executing

@@ -9,8 +9,11 @@
 // again with backoff, and an end is repeated until it is answered. What this controller leaves undone when it dies is
 // done by the other owner of the shard 250 ms after the slot, and by the sweep.
 //
-// The files: plan.go, take.go, guests.go, row.go and heap.go are pure; claims.go, ends.go, keeper.go and reload.go
-// have a goroutine each (or two), all of them started by Run.
+// A row that fires never executes: its claim makes a job of the slot in the same statement, and the row goes on with its
+// next slot at once. What becomes of the job is not known here.
+//
+// The files: plan.go, take.go, guests.go, row.go and heap.go are pure; claims.go, fire.go, ends.go, keeper.go and
+// reload.go have a goroutine each (or two), all of them started by Run.
 package scheduler
 
 import (
@@ -42,6 +45,10 @@ type Store interface {
 	LookupCronJobs(ctx context.Context, ids []int64) ([]cron.Job, time.Time, error)
 	// EndCronJobs ends runs; every end gets an answer.
 	EndCronJobs(ctx context.Context, ends []cron.End) ([]cron.Ended, error)
+	// FireCronJobs claims slots of rows that fire, makes jobs of them, and returns the claims that were won.
+	FireCronJobs(ctx context.Context, claims []cron.Claim) ([]cron.Firing, error)
+	// LookupFired returns those of these claims that the ledger has as fired.
+	LookupFired(ctx context.Context, claims []cron.Claim) ([]cron.Firing, error)
 }
 
 // Lists is what the reset needs of the database.
@@ -115,6 +122,7 @@ type Config struct {
 	// Callbacks; nil is none. They must not block.
 	OnStart   func(lateness time.Duration) // of each run, by the database's clock
 	OnVerdict func(verdict cron.Verdict)   // of each call
+	OnFired   func([]cron.Firing)          // each once at most: the queues have jobs, and cancelled runs are to be told
 	Span      func(Call) (traceparent string, end func(Outcome))
 }
 

@@ -6,13 +6,14 @@ import (
 )
 
 type counters struct {
-	claims, won, lost, failed, ended, lateEnds, resets, setAside, repaired, overdue atomic.Int64
+	claims, won, fired, lost, failed, ended, lateEnds, resets, setAside, repaired, overdue atomic.Int64
 }
 
 // Stats is a snapshot for metrics; the upper part counts from the start of the process.
 type Stats struct {
 	Claims   int64 // tried, skips included
 	Won      int64 // runs started by their slot
+	Fired    int64 // slots made jobs
 	Lost     int64 // claims that were not won
 	Failed   int64 // claims whose statement failed, known not to be done
 	Ended    int64 // ends accepted
@@ -37,7 +38,7 @@ func (s *Scheduler) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Stats{
-		Claims: c.claims.Load(), Won: c.won.Load(), Lost: c.lost.Load(), Failed: c.failed.Load(), Ended: c.ended.Load(),
+		Claims: c.claims.Load(), Won: c.won.Load(), Fired: c.fired.Load(), Lost: c.lost.Load(), Failed: c.failed.Load(), Ended: c.ended.Load(),
 		LateEnds: c.lateEnds.Load(), Resets: c.resets.Load(), SetAside: c.setAside.Load(), Repaired: c.repaired.Load(),
 		Overdue: c.overdue.Load(),
 		Rows:    len(s.plan.rows), Armed: len(s.plan.heap), InFlight: s.plan.calls, Claiming: s.plan.claims,

@@ -65,6 +65,19 @@ func (p *plan) won(c cron.Claim, started time.Time) (*run, bool) {
 	return p.begin(r, c.RunID, c.Slot, c.Version, cron.SlotRun, started), true
 }
 
+// fired takes in that a slot became a job, or was skipped for one: the row is idle, and armed for its next slot.
+func (p *plan) fired(c cron.Claim, now micros) {
+	r := p.settle(c)
+	if r == nil || r.busy() {
+		return
+	}
+	p.stamp++
+	r.stamp, r.misses = p.stamp, 0
+	r.executing, r.next = false, toMicros(c.Next)
+	p.arm(r, now)
+	p.tidy(r)
+}
+
 // begin notes a run of a row.
 func (p *plan) begin(r *row, id cron.RunID, slot time.Time, version int64, kind cron.Kind, started time.Time) *run {
 	u := &run{id: id, row: r, sched: r.sched, job: r.job(), next: r.next, started: started}

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 
+	"carillon/backend/core/cron"
 	"carillon/backend/core/ring"
 	carillonv1 "carillon/proto/carillon/v1"
 )
@@ -52,6 +53,19 @@ func (s *server) Hint(ctx context.Context, req *carillonv1.HintRequest) (*carill
 		return nil, err
 	}
 	return &carillonv1.HintResponse{Controller: s.Key}, nil
+}
+
+func (s *server) HintJobs(_ context.Context, req *carillonv1.HintJobsRequest) (*carillonv1.HintJobsResponse, error) {
+	s.House.HintJobs(req.GetQueues(), req.GetChanged())
+	return &carillonv1.HintJobsResponse{}, nil
+}
+
+func (s *server) CancelRun(_ context.Context, req *carillonv1.CancelRunRequest) (*carillonv1.CancelRunResponse, error) {
+	id, err := cron.ParseRunID(req.GetRunId())
+	if err != nil {
+		return nil, invalid("run_id", "is no run id")
+	}
+	return &carillonv1.CancelRunResponse{Known: s.House.CancelRun(id, req.GetReason())}, nil
 }
 
 func (s *server) Interrupted(context.Context, *carillonv1.InterruptedRequest) (*carillonv1.InterruptedResponse, error) {

@@ -117,7 +117,7 @@ func (s *server) cronJob(ctx context.Context, ref string) (*carillonv1.CronJob, 
 func (s *server) toCronJob(v cron.JobView, now time.Time) *carillonv1.CronJob {
 	j := &carillonv1.CronJob{
 		Ref: v.Ref, Schedule: v.Schedule, TimeZone: v.Zone, NextExecution: stamp(v.Next), State: string(v.State), Paused: !v.PausedAt.IsZero(),
-		Enabled: v.Enabled, Reason: reason(v), Timeout: length(v.Timeout), Catchup: toCatchup(v.Catchup), Overlap: carillonv1.Overlap_OVERLAP_SKIP,
+		Enabled: v.Enabled, Reason: reason(v), Timeout: length(v.Timeout), Catchup: toCatchup(v.Catchup), Overlap: toOverlap(v.Overlap), Fires: v.Fires,
 		Deployment: v.Deployment, Version: v.Version, Shard: v.Shard, RemovedAt: stamp(v.RemovedAt),
 	}
 	if j.TimeZone == "" {

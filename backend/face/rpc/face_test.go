@@ -46,6 +46,8 @@ func (h *hall) ListControllers(ctx context.Context) ([]ring.Status, time.Time, e
 func (h *hall) Ring() *ring.Ring                           { return nil }
 func (h *hall) Interrupted() (bool, time.Duration)         { return false, time.Second }
 func (h *hall) Hint(context.Context, []string, bool) error { return nil }
+func (h *hall) HintJobs([]int32, bool)                     {}
+func (h *hall) CancelRun(cron.RunID, string) bool          { return false }
 func (h *hall) Healthy() bool                              { return true }
 func (h *hall) Health(context.Context) []Check             { return []Check{{Name: "hall", OK: true}} }
 
@@ -62,7 +64,7 @@ func handler(t *testing.T, s *store.Store, tokens Tokens) (http.Handler, *hall) 
 	log := slog.New(slog.DiscardHandler)
 	engine := deploy.New(deploy.Config{Store: h, Now: time.Now, Changed: func(context.Context, string) {}, Logger: log})
 	face, err := Handler(Config{
-		Key: "c1", Version: "test", Reader: h, Runners: h, House: h, Deploy: engine, Tokens: tokens, RunnerBeat: time.Second, Logger: log,
+		Key: "c1", Version: "test", Reader: h, Runners: h, House: h, Deploy: engine, Jobs: desk{s}, JobReader: s, Tokens: tokens, RunnerBeat: time.Second, Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -110,6 +112,7 @@ type clients struct {
 	cron    carillonv1connect.CronServiceClient
 	runs    carillonv1connect.RunServiceClient
 	runners carillonv1connect.RunnerServiceClient
+	jobs    carillonv1connect.JobServiceClient
 }
 
 func (w wire) clients(url string) clients {
@@ -118,6 +121,7 @@ func (w wire) clients(url string) clients {
 		carillonv1connect.NewCronServiceClient(w.client, url, w.options...),
 		carillonv1connect.NewRunServiceClient(w.client, url, w.options...),
 		carillonv1connect.NewRunnerServiceClient(w.client, url, w.options...),
+		carillonv1connect.NewJobServiceClient(w.client, url, w.options...),
 	}
 }
 
@@ -132,7 +136,7 @@ func goodSchema() *carillonv1.Schema {
 // contents is a digest of everything that stands in the database.
 func contents(db storetest.DB) string {
 	var all strings.Builder
-	for _, table := range []string{"modules", "deployments", "runners", "controllers", "cron_jobs", "cron_job_notes", "runs"} {
+	for _, table := range []string{"modules", "deployments", "runners", "controllers", "cron_jobs", "cron_job_notes", "runs", "queues", "jobs", "job_history", "job_keys", "pauses"} {
 		var n int
 		var sum string
 		db.Scan("SELECT count(*), COALESCE(md5(string_agg(t::text, ',' ORDER BY t::text)), '') FROM carillon."+table+" t", nil, &n, &sum)

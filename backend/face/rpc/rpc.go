@@ -55,6 +55,10 @@ type House interface {
 	// Hint reads rows again; it returns when that is done.
 	Hint(ctx context.Context, modules []string, runners bool) error
 	RunNow(ctx context.Context, ref string) (cron.Job, error)
+	// HintJobs says that queues have new jobs in this controller's shards, or (changed) that queues changed.
+	HintJobs(queues []int32, changed bool)
+	// CancelRun ends the run of a job that was cancelled, and says whether it executes here.
+	CancelRun(run cron.RunID, reason string) bool
 	Health(ctx context.Context) []Check
 	Healthy() bool
 }
@@ -73,6 +77,8 @@ type Config struct {
 	Runners      Runners
 	House        House
 	Deploy       *deploy.Engine
+	Jobs         Jobs
+	JobReader    JobReader
 	Tokens       Tokens
 	RunnerBeat   time.Duration // how often runners shall beat
 	Logger       *slog.Logger
@@ -104,6 +110,7 @@ func Handler(c Config) (http.Handler, error) {
 	mux.Handle(carillonv1connect.NewClusterServiceHandler(s, options))
 	mux.Handle(carillonv1connect.NewPeerServiceHandler(s, options))
 	mux.Handle(carillonv1connect.NewRunnerServiceHandler(s, options))
+	mux.Handle(carillonv1connect.NewJobServiceHandler(&jobFace{Config: c}, options))
 	reflector := grpcreflect.NewStaticReflector(Services...)
 	mux.Handle(grpcreflect.NewHandlerV1(reflector, options))
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, options))
@@ -115,6 +122,7 @@ func Handler(c Config) (http.Handler, error) {
 var Services = []string{
 	carillonv1connect.DeployServiceName, carillonv1connect.CronServiceName, carillonv1connect.RunServiceName,
 	carillonv1connect.ClusterServiceName, carillonv1connect.PeerServiceName, carillonv1connect.RunnerServiceName,
+	carillonv1connect.JobServiceName,
 }
 
 type healthChecker struct{ house House }

@@ -18,7 +18,7 @@ import (
 )
 
 // Tokens are the two bearer tokens of a cluster: Admin for people and the CLI, Cluster for controllers and runners.
-// Neither opens the other's RPCs. Both empty: no authentication, for a cluster on loopback alone.
+// Neither opens the other's RPCs, and either those of members. Both empty: no authentication, for a cluster on loopback alone.
 type Tokens struct{ Admin, Cluster string }
 
 // guard refuses a request before anything of its body is read. What a method allows stands in its proto option; a
@@ -45,6 +45,8 @@ func (t Tokens) authenticate(_ context.Context, r *http.Request) (any, error) {
 		return "admin", nil
 	case access == carillonv1.Access_ACCESS_CLUSTER && cluster:
 		return "cluster", nil
+	case access == carillonv1.Access_ACCESS_MEMBER:
+		return "member", nil
 	}
 	return nil, connect.NewError(connect.CodePermissionDenied, errForbidden)
 }

@@ -31,6 +31,8 @@ const (
 	Access_ACCESS_ADMIN Access = 1
 	// Other processes of the cluster: controllers and runners.
 	Access_ACCESS_CLUSTER Access = 2
+	// Either of them: who works with jobs may be a person, an application or a verb.
+	Access_ACCESS_MEMBER Access = 3
 )
 
 // Enum value maps for Access.
@@ -39,11 +41,13 @@ var (
 		0: "ACCESS_UNSPECIFIED",
 		1: "ACCESS_ADMIN",
 		2: "ACCESS_CLUSTER",
+		3: "ACCESS_MEMBER",
 	}
 	Access_value = map[string]int32{
 		"ACCESS_UNSPECIFIED": 0,
 		"ACCESS_ADMIN":       1,
 		"ACCESS_CLUSTER":     2,
+		"ACCESS_MEMBER":      3,
 	}
 )
 
@@ -95,11 +99,12 @@ var File_carillon_v1_access_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x18carillon/v1/access.proto\x12\vcarillon.v1\x1a google/protobuf/descriptor.proto*F\n" +
+	"\x18carillon/v1/access.proto\x12\vcarillon.v1\x1a google/protobuf/descriptor.proto*Y\n" +
 	"\x06Access\x12\x16\n" +
 	"\x12ACCESS_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fACCESS_ADMIN\x10\x01\x12\x12\n" +
-	"\x0eACCESS_CLUSTER\x10\x02:M\n" +
+	"\x0eACCESS_CLUSTER\x10\x02\x12\x11\n" +
+	"\rACCESS_MEMBER\x10\x03:M\n" +
 	"\x06access\x12\x1e.google.protobuf.MethodOptions\x18\xb4\x87\x03 \x01(\x0e2\x13.carillon.v1.AccessR\x06accessB'Z%carillon/proto/carillon/v1;carillonv1b\x06proto3"
 
 var (

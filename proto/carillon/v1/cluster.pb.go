@@ -24,6 +24,192 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type HintJobsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Queues []int32                `protobuf:"varint,1,rep,packed,name=queues,proto3" json:"queues,omitempty"`
+	// Pauses, limits or deployments changed: all queues are listed anew.
+	Changed       bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HintJobsRequest) Reset() {
+	*x = HintJobsRequest{}
+	mi := &file_carillon_v1_cluster_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HintJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HintJobsRequest) ProtoMessage() {}
+
+func (x *HintJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_cluster_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HintJobsRequest.ProtoReflect.Descriptor instead.
+func (*HintJobsRequest) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *HintJobsRequest) GetQueues() []int32 {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *HintJobsRequest) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+type HintJobsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HintJobsResponse) Reset() {
+	*x = HintJobsResponse{}
+	mi := &file_carillon_v1_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HintJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HintJobsResponse) ProtoMessage() {}
+
+func (x *HintJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HintJobsResponse.ProtoReflect.Descriptor instead.
+func (*HintJobsResponse) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+type CancelRunRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRunRequest) Reset() {
+	*x = CancelRunRequest{}
+	mi := &file_carillon_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRunRequest) ProtoMessage() {}
+
+func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
+func (*CancelRunRequest) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CancelRunRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *CancelRunRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type CancelRunResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the run was known.
+	Known         bool `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRunResponse) Reset() {
+	*x = CancelRunResponse{}
+	mi := &file_carillon_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRunResponse) ProtoMessage() {}
+
+func (x *CancelRunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRunResponse.ProtoReflect.Descriptor instead.
+func (*CancelRunResponse) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CancelRunResponse) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
 type HintRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Modules whose cron jobs changed.
@@ -36,7 +222,7 @@ type HintRequest struct {
 
 func (x *HintRequest) Reset() {
 	*x = HintRequest{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[0]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +234,7 @@ func (x *HintRequest) String() string {
 func (*HintRequest) ProtoMessage() {}
 
 func (x *HintRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[0]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +247,7 @@ func (x *HintRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HintRequest.ProtoReflect.Descriptor instead.
 func (*HintRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{0}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HintRequest) GetModules() []string {
@@ -87,7 +273,7 @@ type HintResponse struct {
 
 func (x *HintResponse) Reset() {
 	*x = HintResponse{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[1]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -99,7 +285,7 @@ func (x *HintResponse) String() string {
 func (*HintResponse) ProtoMessage() {}
 
 func (x *HintResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[1]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -112,7 +298,7 @@ func (x *HintResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HintResponse.ProtoReflect.Descriptor instead.
 func (*HintResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{1}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *HintResponse) GetController() string {
@@ -130,7 +316,7 @@ type InterruptedRequest struct {
 
 func (x *InterruptedRequest) Reset() {
 	*x = InterruptedRequest{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[2]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -142,7 +328,7 @@ func (x *InterruptedRequest) String() string {
 func (*InterruptedRequest) ProtoMessage() {}
 
 func (x *InterruptedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[2]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -155,7 +341,7 @@ func (x *InterruptedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptedRequest.ProtoReflect.Descriptor instead.
 func (*InterruptedRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 type InterruptedResponse struct {
@@ -169,7 +355,7 @@ type InterruptedResponse struct {
 
 func (x *InterruptedResponse) Reset() {
 	*x = InterruptedResponse{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[3]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -181,7 +367,7 @@ func (x *InterruptedResponse) String() string {
 func (*InterruptedResponse) ProtoMessage() {}
 
 func (x *InterruptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[3]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -194,7 +380,7 @@ func (x *InterruptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptedResponse.ProtoReflect.Descriptor instead.
 func (*InterruptedResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *InterruptedResponse) GetInterrupted() bool {
@@ -231,7 +417,7 @@ type Controller struct {
 
 func (x *Controller) Reset() {
 	*x = Controller{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[4]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -243,7 +429,7 @@ func (x *Controller) String() string {
 func (*Controller) ProtoMessage() {}
 
 func (x *Controller) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[4]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -256,7 +442,7 @@ func (x *Controller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Controller.ProtoReflect.Descriptor instead.
 func (*Controller) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Controller) GetKey() string {
@@ -339,7 +525,7 @@ type ListControllersRequest struct {
 
 func (x *ListControllersRequest) Reset() {
 	*x = ListControllersRequest{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[5]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -351,7 +537,7 @@ func (x *ListControllersRequest) String() string {
 func (*ListControllersRequest) ProtoMessage() {}
 
 func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[5]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -364,7 +550,7 @@ func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
 func (*ListControllersRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListControllersRequest) GetAll() bool {
@@ -383,7 +569,7 @@ type ListControllersResponse struct {
 
 func (x *ListControllersResponse) Reset() {
 	*x = ListControllersResponse{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[6]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -395,7 +581,7 @@ func (x *ListControllersResponse) String() string {
 func (*ListControllersResponse) ProtoMessage() {}
 
 func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[6]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -408,7 +594,7 @@ func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
 func (*ListControllersResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListControllersResponse) GetControllers() []*Controller {
@@ -426,7 +612,7 @@ type GetRingRequest struct {
 
 func (x *GetRingRequest) Reset() {
 	*x = GetRingRequest{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[7]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +624,7 @@ func (x *GetRingRequest) String() string {
 func (*GetRingRequest) ProtoMessage() {}
 
 func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[7]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +637,7 @@ func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingRequest.ProtoReflect.Descriptor instead.
 func (*GetRingRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 type GetRingResponse struct {
@@ -464,7 +650,7 @@ type GetRingResponse struct {
 
 func (x *GetRingResponse) Reset() {
 	*x = GetRingResponse{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[8]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +662,7 @@ func (x *GetRingResponse) String() string {
 func (*GetRingResponse) ProtoMessage() {}
 
 func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[8]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +675,7 @@ func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingResponse.ProtoReflect.Descriptor instead.
 func (*GetRingResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetRingResponse) GetShards() int32 {
@@ -518,7 +704,7 @@ type RingMember struct {
 
 func (x *RingMember) Reset() {
 	*x = RingMember{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[9]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +716,7 @@ func (x *RingMember) String() string {
 func (*RingMember) ProtoMessage() {}
 
 func (x *RingMember) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[9]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +729,7 @@ func (x *RingMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RingMember.ProtoReflect.Descriptor instead.
 func (*RingMember) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RingMember) GetKey() string {
@@ -582,7 +768,7 @@ type GetHealthRequest struct {
 
 func (x *GetHealthRequest) Reset() {
 	*x = GetHealthRequest{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[10]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +780,7 @@ func (x *GetHealthRequest) String() string {
 func (*GetHealthRequest) ProtoMessage() {}
 
 func (x *GetHealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[10]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +793,7 @@ func (x *GetHealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHealthRequest.ProtoReflect.Descriptor instead.
 func (*GetHealthRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 type GetHealthResponse struct {
@@ -622,7 +808,7 @@ type GetHealthResponse struct {
 
 func (x *GetHealthResponse) Reset() {
 	*x = GetHealthResponse{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[11]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +820,7 @@ func (x *GetHealthResponse) String() string {
 func (*GetHealthResponse) ProtoMessage() {}
 
 func (x *GetHealthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[11]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +833,7 @@ func (x *GetHealthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHealthResponse.ProtoReflect.Descriptor instead.
 func (*GetHealthResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetHealthResponse) GetOk() bool {
@@ -692,7 +878,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_carillon_v1_cluster_proto_msgTypes[12]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +890,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_cluster_proto_msgTypes[12]
+	mi := &file_carillon_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +903,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Check) GetName() string {
@@ -752,7 +938,16 @@ var File_carillon_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x19carillon/v1/cluster.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"L\n" +
+	"\x19carillon/v1/cluster.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"N\n" +
+	"\x0fHintJobsRequest\x12!\n" +
+	"\x06queues\x18\x01 \x03(\x05B\t\xbaH\x06\x92\x01\x03\x10\x90NR\x06queues\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\"\x12\n" +
+	"\x10HintJobsResponse\"V\n" +
+	"\x10CancelRunRequest\x12 \n" +
+	"\x06run_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x05runId\x12 \n" +
+	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\x06reason\")\n" +
+	"\x11CancelRunResponse\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\bR\x05known\"L\n" +
 	"\vHintRequest\x12#\n" +
 	"\amodules\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\amodules\x12\x18\n" +
 	"\arunners\x18\x02 \x01(\bR\arunners\".\n" +
@@ -809,10 +1004,12 @@ const file_carillon_v1_cluster_proto_rawDesc = "" +
 	"\x0eClusterService\x12e\n" +
 	"\x0fListControllers\x12#.carillon.v1.ListControllersRequest\x1a$.carillon.v1.ListControllersResponse\"\a\xa0\xbb\x18\x01\x90\x02\x01\x12M\n" +
 	"\aGetRing\x12\x1b.carillon.v1.GetRingRequest\x1a\x1c.carillon.v1.GetRingResponse\"\a\xa0\xbb\x18\x01\x90\x02\x01\x12S\n" +
-	"\tGetHealth\x12\x1d.carillon.v1.GetHealthRequest\x1a\x1e.carillon.v1.GetHealthResponse\"\a\xa0\xbb\x18\x01\x90\x02\x012\xa8\x01\n" +
+	"\tGetHealth\x12\x1d.carillon.v1.GetHealthRequest\x1a\x1e.carillon.v1.GetHealthResponse\"\a\xa0\xbb\x18\x01\x90\x02\x012\xc9\x02\n" +
 	"\vPeerService\x12A\n" +
 	"\x04Hint\x12\x18.carillon.v1.HintRequest\x1a\x19.carillon.v1.HintResponse\"\x04\xa0\xbb\x18\x02\x12V\n" +
-	"\vInterrupted\x12\x1f.carillon.v1.InterruptedRequest\x1a .carillon.v1.InterruptedResponse\"\x04\xa0\xbb\x18\x02B'Z%carillon/proto/carillon/v1;carillonv1b\x06proto3"
+	"\vInterrupted\x12\x1f.carillon.v1.InterruptedRequest\x1a .carillon.v1.InterruptedResponse\"\x04\xa0\xbb\x18\x02\x12M\n" +
+	"\bHintJobs\x12\x1c.carillon.v1.HintJobsRequest\x1a\x1d.carillon.v1.HintJobsResponse\"\x04\xa0\xbb\x18\x02\x12P\n" +
+	"\tCancelRun\x12\x1d.carillon.v1.CancelRunRequest\x1a\x1e.carillon.v1.CancelRunResponse\"\x04\xa0\xbb\x18\x02B'Z%carillon/proto/carillon/v1;carillonv1b\x06proto3"
 
 var (
 	file_carillon_v1_cluster_proto_rawDescOnce sync.Once
@@ -826,44 +1023,52 @@ func file_carillon_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_carillon_v1_cluster_proto_rawDescData
 }
 
-var file_carillon_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_carillon_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_carillon_v1_cluster_proto_goTypes = []any{
-	(*HintRequest)(nil),             // 0: carillon.v1.HintRequest
-	(*HintResponse)(nil),            // 1: carillon.v1.HintResponse
-	(*InterruptedRequest)(nil),      // 2: carillon.v1.InterruptedRequest
-	(*InterruptedResponse)(nil),     // 3: carillon.v1.InterruptedResponse
-	(*Controller)(nil),              // 4: carillon.v1.Controller
-	(*ListControllersRequest)(nil),  // 5: carillon.v1.ListControllersRequest
-	(*ListControllersResponse)(nil), // 6: carillon.v1.ListControllersResponse
-	(*GetRingRequest)(nil),          // 7: carillon.v1.GetRingRequest
-	(*GetRingResponse)(nil),         // 8: carillon.v1.GetRingResponse
-	(*RingMember)(nil),              // 9: carillon.v1.RingMember
-	(*GetHealthRequest)(nil),        // 10: carillon.v1.GetHealthRequest
-	(*GetHealthResponse)(nil),       // 11: carillon.v1.GetHealthResponse
-	(*Check)(nil),                   // 12: carillon.v1.Check
-	(*durationpb.Duration)(nil),     // 13: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 14: google.protobuf.Timestamp
+	(*HintJobsRequest)(nil),         // 0: carillon.v1.HintJobsRequest
+	(*HintJobsResponse)(nil),        // 1: carillon.v1.HintJobsResponse
+	(*CancelRunRequest)(nil),        // 2: carillon.v1.CancelRunRequest
+	(*CancelRunResponse)(nil),       // 3: carillon.v1.CancelRunResponse
+	(*HintRequest)(nil),             // 4: carillon.v1.HintRequest
+	(*HintResponse)(nil),            // 5: carillon.v1.HintResponse
+	(*InterruptedRequest)(nil),      // 6: carillon.v1.InterruptedRequest
+	(*InterruptedResponse)(nil),     // 7: carillon.v1.InterruptedResponse
+	(*Controller)(nil),              // 8: carillon.v1.Controller
+	(*ListControllersRequest)(nil),  // 9: carillon.v1.ListControllersRequest
+	(*ListControllersResponse)(nil), // 10: carillon.v1.ListControllersResponse
+	(*GetRingRequest)(nil),          // 11: carillon.v1.GetRingRequest
+	(*GetRingResponse)(nil),         // 12: carillon.v1.GetRingResponse
+	(*RingMember)(nil),              // 13: carillon.v1.RingMember
+	(*GetHealthRequest)(nil),        // 14: carillon.v1.GetHealthRequest
+	(*GetHealthResponse)(nil),       // 15: carillon.v1.GetHealthResponse
+	(*Check)(nil),                   // 16: carillon.v1.Check
+	(*durationpb.Duration)(nil),     // 17: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),   // 18: google.protobuf.Timestamp
 }
 var file_carillon_v1_cluster_proto_depIdxs = []int32{
-	13, // 0: carillon.v1.InterruptedResponse.silent:type_name -> google.protobuf.Duration
-	14, // 1: carillon.v1.Controller.started_at:type_name -> google.protobuf.Timestamp
-	14, // 2: carillon.v1.Controller.heartbeat_at:type_name -> google.protobuf.Timestamp
-	14, // 3: carillon.v1.Controller.alive_since:type_name -> google.protobuf.Timestamp
-	4,  // 4: carillon.v1.ListControllersResponse.controllers:type_name -> carillon.v1.Controller
-	9,  // 5: carillon.v1.GetRingResponse.members:type_name -> carillon.v1.RingMember
-	12, // 6: carillon.v1.GetHealthResponse.checks:type_name -> carillon.v1.Check
-	5,  // 7: carillon.v1.ClusterService.ListControllers:input_type -> carillon.v1.ListControllersRequest
-	7,  // 8: carillon.v1.ClusterService.GetRing:input_type -> carillon.v1.GetRingRequest
-	10, // 9: carillon.v1.ClusterService.GetHealth:input_type -> carillon.v1.GetHealthRequest
-	0,  // 10: carillon.v1.PeerService.Hint:input_type -> carillon.v1.HintRequest
-	2,  // 11: carillon.v1.PeerService.Interrupted:input_type -> carillon.v1.InterruptedRequest
-	6,  // 12: carillon.v1.ClusterService.ListControllers:output_type -> carillon.v1.ListControllersResponse
-	8,  // 13: carillon.v1.ClusterService.GetRing:output_type -> carillon.v1.GetRingResponse
-	11, // 14: carillon.v1.ClusterService.GetHealth:output_type -> carillon.v1.GetHealthResponse
-	1,  // 15: carillon.v1.PeerService.Hint:output_type -> carillon.v1.HintResponse
-	3,  // 16: carillon.v1.PeerService.Interrupted:output_type -> carillon.v1.InterruptedResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
+	17, // 0: carillon.v1.InterruptedResponse.silent:type_name -> google.protobuf.Duration
+	18, // 1: carillon.v1.Controller.started_at:type_name -> google.protobuf.Timestamp
+	18, // 2: carillon.v1.Controller.heartbeat_at:type_name -> google.protobuf.Timestamp
+	18, // 3: carillon.v1.Controller.alive_since:type_name -> google.protobuf.Timestamp
+	8,  // 4: carillon.v1.ListControllersResponse.controllers:type_name -> carillon.v1.Controller
+	13, // 5: carillon.v1.GetRingResponse.members:type_name -> carillon.v1.RingMember
+	16, // 6: carillon.v1.GetHealthResponse.checks:type_name -> carillon.v1.Check
+	9,  // 7: carillon.v1.ClusterService.ListControllers:input_type -> carillon.v1.ListControllersRequest
+	11, // 8: carillon.v1.ClusterService.GetRing:input_type -> carillon.v1.GetRingRequest
+	14, // 9: carillon.v1.ClusterService.GetHealth:input_type -> carillon.v1.GetHealthRequest
+	4,  // 10: carillon.v1.PeerService.Hint:input_type -> carillon.v1.HintRequest
+	6,  // 11: carillon.v1.PeerService.Interrupted:input_type -> carillon.v1.InterruptedRequest
+	0,  // 12: carillon.v1.PeerService.HintJobs:input_type -> carillon.v1.HintJobsRequest
+	2,  // 13: carillon.v1.PeerService.CancelRun:input_type -> carillon.v1.CancelRunRequest
+	10, // 14: carillon.v1.ClusterService.ListControllers:output_type -> carillon.v1.ListControllersResponse
+	12, // 15: carillon.v1.ClusterService.GetRing:output_type -> carillon.v1.GetRingResponse
+	15, // 16: carillon.v1.ClusterService.GetHealth:output_type -> carillon.v1.GetHealthResponse
+	5,  // 17: carillon.v1.PeerService.Hint:output_type -> carillon.v1.HintResponse
+	7,  // 18: carillon.v1.PeerService.Interrupted:output_type -> carillon.v1.InterruptedResponse
+	1,  // 19: carillon.v1.PeerService.HintJobs:output_type -> carillon.v1.HintJobsResponse
+	3,  // 20: carillon.v1.PeerService.CancelRun:output_type -> carillon.v1.CancelRunResponse
+	14, // [14:21] is the sub-list for method output_type
+	7,  // [7:14] is the sub-list for method input_type
 	7,  // [7:7] is the sub-list for extension type_name
 	7,  // [7:7] is the sub-list for extension extendee
 	0,  // [0:7] is the sub-list for field type_name
@@ -881,7 +1086,7 @@ func file_carillon_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_carillon_v1_cluster_proto_rawDesc), len(file_carillon_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -49,9 +49,11 @@ type CronJob struct {
 	Version     int64                `protobuf:"varint,15,opt,name=version,proto3" json:"version,omitempty"`
 	Shard       int32                `protobuf:"varint,16,opt,name=shard,proto3" json:"shard,omitempty"`
 	// The run in flight.
-	Current       *Run                     `protobuf:"bytes,17,opt,name=current,proto3" json:"current,omitempty"`
-	RemovedAt     *timestamppb.Timestamp   `protobuf:"bytes,18,opt,name=removed_at,json=removedAt,proto3" json:"removed_at,omitempty"`
-	NextSlots     []*timestamppb.Timestamp `protobuf:"bytes,19,rep,name=next_slots,json=nextSlots,proto3" json:"next_slots,omitempty"`
+	Current   *Run                     `protobuf:"bytes,17,opt,name=current,proto3" json:"current,omitempty"`
+	RemovedAt *timestamppb.Timestamp   `protobuf:"bytes,18,opt,name=removed_at,json=removedAt,proto3" json:"removed_at,omitempty"`
+	NextSlots []*timestamppb.Timestamp `protobuf:"bytes,19,rep,name=next_slots,json=nextSlots,proto3" json:"next_slots,omitempty"`
+	// Its slots become jobs: it never executes itself.
+	Fires         bool `protobuf:"varint,20,opt,name=fires,proto3" json:"fires,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,6 +219,13 @@ func (x *CronJob) GetNextSlots() []*timestamppb.Timestamp {
 		return x.NextSlots
 	}
 	return nil
+}
+
+func (x *CronJob) GetFires() bool {
+	if x != nil {
+		return x.Fires
+	}
+	return false
 }
 
 type ListCronJobsRequest struct {
@@ -826,7 +835,7 @@ var File_carillon_v1_cron_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_cron_proto_rawDesc = "" +
 	"\n" +
-	"\x16carillon/v1/cron.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x15carillon/v1/run.proto\x1a\x18carillon/v1/schema.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb8\x05\n" +
+	"\x16carillon/v1/cron.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x15carillon/v1/run.proto\x1a\x18carillon/v1/schema.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xce\x05\n" +
 	"\aCronJob\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x1a\n" +
 	"\bschedule\x18\x02 \x01(\tR\bschedule\x12\x1b\n" +
@@ -851,7 +860,8 @@ const file_carillon_v1_cron_proto_rawDesc = "" +
 	"\n" +
 	"removed_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\tremovedAt\x129\n" +
 	"\n" +
-	"next_slots\x18\x13 \x03(\v2\x1a.google.protobuf.TimestampR\tnextSlots\"\xa3\x01\n" +
+	"next_slots\x18\x13 \x03(\v2\x1a.google.protobuf.TimestampR\tnextSlots\x12\x14\n" +
+	"\x05fires\x18\x14 \x01(\bR\x05fires\"\xa3\x01\n" +
 	"\x13ListCronJobsRequest\x12 \n" +
 	"\x06module\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x06module\x12'\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\n" +

@@ -115,7 +115,9 @@ type Run struct {
 	Count      int64  `protobuf:"varint,12,opt,name=count,proto3" json:"count,omitempty"`
 	Deployment string `protobuf:"bytes,13,opt,name=deployment,proto3" json:"deployment,omitempty"`
 	// slot or manual
-	Kind          string `protobuf:"bytes,14,opt,name=kind,proto3" json:"kind,omitempty"`
+	Kind string `protobuf:"bytes,14,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The job that a fired slot became.
+	JobId         string `protobuf:"bytes,15,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -244,6 +246,13 @@ func (x *Run) GetDeployment() string {
 func (x *Run) GetKind() string {
 	if x != nil {
 		return x.Kind
+	}
+	return ""
+}
+
+func (x *Run) GetJobId() string {
+	if x != nil {
+		return x.JobId
 	}
 	return ""
 }
@@ -501,7 +510,7 @@ var File_carillon_v1_run_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x15carillon/v1/run.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\x03\n" +
+	"\x15carillon/v1/run.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x04\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12.\n" +
@@ -523,7 +532,8 @@ const file_carillon_v1_run_proto_rawDesc = "" +
 	"\n" +
 	"deployment\x18\r \x01(\tR\n" +
 	"deployment\x12\x12\n" +
-	"\x04kind\x18\x0e \x01(\tR\x04kind\"\xe3\x02\n" +
+	"\x04kind\x18\x0e \x01(\tR\x04kind\x12\x15\n" +
+	"\x06job_id\x18\x0f \x01(\tR\x05jobId\"\xe3\x02\n" +
 	"\x0fListRunsRequest\x12\x1a\n" +
 	"\x03ref\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x81\x02R\x03ref\x12 \n" +
 	"\x06module\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x06module\x12:\n" +

@@ -86,6 +86,12 @@ const (
 	Overlap_OVERLAP_UNSPECIFIED Overlap = 0
 	// Skip it. The default.
 	Overlap_OVERLAP_SKIP Overlap = 1
+	// Every slot becomes a job; they run one after the other.
+	Overlap_OVERLAP_QUEUE Overlap = 2
+	// Every slot becomes a job, also beside others.
+	Overlap_OVERLAP_ALLOW Overlap = 3
+	// Every slot becomes a job; those of earlier slots are cancelled.
+	Overlap_OVERLAP_CANCEL Overlap = 4
 )
 
 // Enum value maps for Overlap.
@@ -93,10 +99,16 @@ var (
 	Overlap_name = map[int32]string{
 		0: "OVERLAP_UNSPECIFIED",
 		1: "OVERLAP_SKIP",
+		2: "OVERLAP_QUEUE",
+		3: "OVERLAP_ALLOW",
+		4: "OVERLAP_CANCEL",
 	}
 	Overlap_value = map[string]int32{
 		"OVERLAP_UNSPECIFIED": 0,
 		"OVERLAP_SKIP":        1,
+		"OVERLAP_QUEUE":       2,
+		"OVERLAP_ALLOW":       3,
+		"OVERLAP_CANCEL":      4,
 	}
 )
 
@@ -131,9 +143,11 @@ func (Overlap) EnumDescriptor() ([]byte, []int) {
 type Schema struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Module string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
-	// Language of the module: go or kotlin.
-	Language      string  `protobuf:"bytes,2,opt,name=language,proto3" json:"language,omitempty"`
-	Verbs         []*Verb `protobuf:"bytes,3,rep,name=verbs,proto3" json:"verbs,omitempty"`
+	// Language of the module: go, kotlin, or other for a runner that brings its schema along.
+	Language string  `protobuf:"bytes,2,opt,name=language,proto3" json:"language,omitempty"`
+	Verbs    []*Verb `protobuf:"bytes,3,rep,name=verbs,proto3" json:"verbs,omitempty"`
+	// Types that requests and responses name.
+	Data          []*Data `protobuf:"bytes,4,rep,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -189,14 +203,29 @@ func (x *Schema) GetVerbs() []*Verb {
 	return nil
 }
 
+func (x *Schema) GetData() []*Data {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Verb is one function that the cluster may call.
 type Verb struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Names of the request and response types; Unit for none.
-	Request       string `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
-	Response      string `protobuf:"bytes,3,opt,name=response,proto3" json:"response,omitempty"`
-	Cron          *Cron  `protobuf:"bytes,4,opt,name=cron,proto3" json:"cron,omitempty"`
+	Request  string `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	Response string `protobuf:"bytes,3,opt,name=response,proto3" json:"response,omitempty"`
+	Cron     *Cron  `protobuf:"bytes,4,opt,name=cron,proto3" json:"cron,omitempty"`
+	// Soft timeout of one attempt of a job; unset is five minutes. A verb with a cron has its timeout there.
+	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// How failed runs are repeated; of a cron verb: its firings become jobs.
+	Retry *Retry `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
+	// Runs of this verb at a time in the whole cluster; 0: no bound.
+	Concurrency int32 `protobuf:"varint,7,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	// Equal requests are one job.
+	Unique        *Unique `protobuf:"bytes,8,opt,name=unique,proto3" json:"unique,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -259,6 +288,261 @@ func (x *Verb) GetCron() *Cron {
 	return nil
 }
 
+func (x *Verb) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *Verb) GetRetry() *Retry {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+func (x *Verb) GetConcurrency() int32 {
+	if x != nil {
+		return x.Concurrency
+	}
+	return 0
+}
+
+func (x *Verb) GetUnique() *Unique {
+	if x != nil {
+		return x.Unique
+	}
+	return nil
+}
+
+// Retry is how often and how soon a failed run is repeated. Zero values are the defaults of jobs.
+type Retry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Runs in all, the first included.
+	Attempts int32 `protobuf:"varint,1,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// Before the second attempt; doubles.
+	Backoff *durationpb.Duration `protobuf:"bytes,2,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	// What the backoff never exceeds.
+	Ceiling       *durationpb.Duration `protobuf:"bytes,3,opt,name=ceiling,proto3" json:"ceiling,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Retry) Reset() {
+	*x = Retry{}
+	mi := &file_carillon_v1_schema_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Retry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Retry) ProtoMessage() {}
+
+func (x *Retry) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_schema_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Retry.ProtoReflect.Descriptor instead.
+func (*Retry) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_schema_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Retry) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *Retry) GetBackoff() *durationpb.Duration {
+	if x != nil {
+		return x.Backoff
+	}
+	return nil
+}
+
+func (x *Retry) GetCeiling() *durationpb.Duration {
+	if x != nil {
+		return x.Ceiling
+	}
+	return nil
+}
+
+// Unique makes one job of equal requests of a verb: while it lives, or for a window.
+type Unique struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unique) Reset() {
+	*x = Unique{}
+	mi := &file_carillon_v1_schema_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unique) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unique) ProtoMessage() {}
+
+func (x *Unique) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_schema_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unique.ProtoReflect.Descriptor instead.
+func (*Unique) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_schema_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Unique) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+// Data is a named record type.
+type Data struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Fields        []*Field               `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Data) Reset() {
+	*x = Data{}
+	mi := &file_carillon_v1_schema_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Data) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Data) ProtoMessage() {}
+
+func (x *Data) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_schema_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Data.ProtoReflect.Descriptor instead.
+func (*Data) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_schema_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Data) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Data) GetFields() []*Field {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+// Field is one member of a record.
+type Field struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name in JSON.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// In the text form of the schema: String, Int (Int8 to Int32, UInt, UInt8 to UInt32), Float
+	// (Float32), Bool, Bytes, Time, Any, [T], {String: T}, T?, or the name of a Data.
+	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	// May be left out.
+	Optional      bool `protobuf:"varint,3,opt,name=optional,proto3" json:"optional,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Field) Reset() {
+	*x = Field{}
+	mi := &file_carillon_v1_schema_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Field) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Field) ProtoMessage() {}
+
+func (x *Field) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_schema_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Field.ProtoReflect.Descriptor instead.
+func (*Field) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_schema_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Field) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Field) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Field) GetOptional() bool {
+	if x != nil {
+		return x.Optional
+	}
+	return false
+}
+
 // Cron is the clock's part of a verb's declaration.
 type Cron struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -275,7 +559,7 @@ type Cron struct {
 
 func (x *Cron) Reset() {
 	*x = Cron{}
-	mi := &file_carillon_v1_schema_proto_msgTypes[2]
+	mi := &file_carillon_v1_schema_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -287,7 +571,7 @@ func (x *Cron) String() string {
 func (*Cron) ProtoMessage() {}
 
 func (x *Cron) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_schema_proto_msgTypes[2]
+	mi := &file_carillon_v1_schema_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -300,7 +584,7 @@ func (x *Cron) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cron.ProtoReflect.Descriptor instead.
 func (*Cron) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_schema_proto_rawDescGZIP(), []int{2}
+	return file_carillon_v1_schema_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Cron) GetSchedule() string {
@@ -342,16 +626,38 @@ var File_carillon_v1_schema_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_schema_proto_rawDesc = "" +
 	"\n" +
-	"\x18carillon/v1/schema.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xa5\x01\n" +
+	"\x18carillon/v1/schema.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xde\x01\n" +
 	"\x06Schema\x128\n" +
-	"\x06module\x18\x01 \x01(\tB \xbaH\x1dr\x1b\x10\x01\x18\x80\x012\x14^[a-z][a-zA-Z0-9_]*$R\x06module\x12-\n" +
-	"\blanguage\x18\x02 \x01(\tB\x11\xbaH\x0er\fR\x02goR\x06kotlinR\blanguage\x122\n" +
-	"\x05verbs\x18\x03 \x03(\v2\x11.carillon.v1.VerbB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x05verbs\"\xad\x01\n" +
+	"\x06module\x18\x01 \x01(\tB \xbaH\x1dr\x1b\x10\x01\x18\x80\x012\x14^[a-z][a-zA-Z0-9_]*$R\x06module\x124\n" +
+	"\blanguage\x18\x02 \x01(\tB\x18\xbaH\x15r\x13R\x02goR\x06kotlinR\x05otherR\blanguage\x122\n" +
+	"\x05verbs\x18\x03 \x03(\v2\x11.carillon.v1.VerbB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x05verbs\x120\n" +
+	"\x04data\x18\x04 \x03(\v2\x11.carillon.v1.DataB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x04data\"\xe8\x02\n" +
 	"\x04Verb\x124\n" +
 	"\x04name\x18\x01 \x01(\tB \xbaH\x1dr\x1b\x10\x01\x18\x80\x012\x14^[a-z][a-zA-Z0-9_]*$R\x04name\x12\"\n" +
 	"\arequest\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\arequest\x12$\n" +
 	"\bresponse\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\bresponse\x12%\n" +
-	"\x04cron\x18\x04 \x01(\v2\x11.carillon.v1.CronR\x04cron\"\xfe\x01\n" +
+	"\x04cron\x18\x04 \x01(\v2\x11.carillon.v1.CronR\x04cron\x123\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12(\n" +
+	"\x05retry\x18\x06 \x01(\v2\x12.carillon.v1.RetryR\x05retry\x12-\n" +
+	"\vconcurrency\x18\a \x01(\x05B\v\xbaH\b\x1a\x06\x18\xc0\x84=(\x00R\vconcurrency\x12+\n" +
+	"\x06unique\x18\b \x01(\v2\x13.carillon.v1.UniqueR\x06unique\"\x99\x01\n" +
+	"\x05Retry\x12&\n" +
+	"\battempts\x18\x01 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\battempts\x123\n" +
+	"\abackoff\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\abackoff\x123\n" +
+	"\aceiling\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\aceiling\";\n" +
+	"\x06Unique\x121\n" +
+	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06window\"]\n" +
+	"\x04Data\x12\x1e\n" +
+	"\x04name\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04name\x125\n" +
+	"\x06fields\x18\x02 \x03(\v2\x12.carillon.v1.FieldB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x06fields\"c\n" +
+	"\x05Field\x12\x1e\n" +
+	"\x04name\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04name\x12\x1e\n" +
+	"\x04type\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\bR\x04type\x12\x1a\n" +
+	"\boptional\x18\x03 \x01(\bR\boptional\"\xfe\x01\n" +
 	"\x04Cron\x12&\n" +
 	"\bschedule\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\bR\bschedule\x12%\n" +
@@ -363,10 +669,13 @@ const file_carillon_v1_schema_proto_rawDesc = "" +
 	"\x13CATCHUP_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fCATCHUP_LAST\x10\x01\x12\x10\n" +
 	"\fCATCHUP_NONE\x10\x02\x12\x0f\n" +
-	"\vCATCHUP_ALL\x10\x03*4\n" +
+	"\vCATCHUP_ALL\x10\x03*n\n" +
 	"\aOverlap\x12\x17\n" +
 	"\x13OVERLAP_UNSPECIFIED\x10\x00\x12\x10\n" +
-	"\fOVERLAP_SKIP\x10\x01B'Z%carillon/proto/carillon/v1;carillonv1b\x06proto3"
+	"\fOVERLAP_SKIP\x10\x01\x12\x11\n" +
+	"\rOVERLAP_QUEUE\x10\x02\x12\x11\n" +
+	"\rOVERLAP_ALLOW\x10\x03\x12\x12\n" +
+	"\x0eOVERLAP_CANCEL\x10\x04B'Z%carillon/proto/carillon/v1;carillonv1b\x06proto3"
 
 var (
 	file_carillon_v1_schema_proto_rawDescOnce sync.Once
@@ -381,26 +690,38 @@ func file_carillon_v1_schema_proto_rawDescGZIP() []byte {
 }
 
 var file_carillon_v1_schema_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_carillon_v1_schema_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_carillon_v1_schema_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_carillon_v1_schema_proto_goTypes = []any{
 	(Catchup)(0),                // 0: carillon.v1.Catchup
 	(Overlap)(0),                // 1: carillon.v1.Overlap
 	(*Schema)(nil),              // 2: carillon.v1.Schema
 	(*Verb)(nil),                // 3: carillon.v1.Verb
-	(*Cron)(nil),                // 4: carillon.v1.Cron
-	(*durationpb.Duration)(nil), // 5: google.protobuf.Duration
+	(*Retry)(nil),               // 4: carillon.v1.Retry
+	(*Unique)(nil),              // 5: carillon.v1.Unique
+	(*Data)(nil),                // 6: carillon.v1.Data
+	(*Field)(nil),               // 7: carillon.v1.Field
+	(*Cron)(nil),                // 8: carillon.v1.Cron
+	(*durationpb.Duration)(nil), // 9: google.protobuf.Duration
 }
 var file_carillon_v1_schema_proto_depIdxs = []int32{
-	3, // 0: carillon.v1.Schema.verbs:type_name -> carillon.v1.Verb
-	4, // 1: carillon.v1.Verb.cron:type_name -> carillon.v1.Cron
-	5, // 2: carillon.v1.Cron.timeout:type_name -> google.protobuf.Duration
-	0, // 3: carillon.v1.Cron.catchup:type_name -> carillon.v1.Catchup
-	1, // 4: carillon.v1.Cron.overlap:type_name -> carillon.v1.Overlap
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	3,  // 0: carillon.v1.Schema.verbs:type_name -> carillon.v1.Verb
+	6,  // 1: carillon.v1.Schema.data:type_name -> carillon.v1.Data
+	8,  // 2: carillon.v1.Verb.cron:type_name -> carillon.v1.Cron
+	9,  // 3: carillon.v1.Verb.timeout:type_name -> google.protobuf.Duration
+	4,  // 4: carillon.v1.Verb.retry:type_name -> carillon.v1.Retry
+	5,  // 5: carillon.v1.Verb.unique:type_name -> carillon.v1.Unique
+	9,  // 6: carillon.v1.Retry.backoff:type_name -> google.protobuf.Duration
+	9,  // 7: carillon.v1.Retry.ceiling:type_name -> google.protobuf.Duration
+	9,  // 8: carillon.v1.Unique.window:type_name -> google.protobuf.Duration
+	7,  // 9: carillon.v1.Data.fields:type_name -> carillon.v1.Field
+	9,  // 10: carillon.v1.Cron.timeout:type_name -> google.protobuf.Duration
+	0,  // 11: carillon.v1.Cron.catchup:type_name -> carillon.v1.Catchup
+	1,  // 12: carillon.v1.Cron.overlap:type_name -> carillon.v1.Overlap
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_schema_proto_init() }
@@ -414,7 +735,7 @@ func file_carillon_v1_schema_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_carillon_v1_schema_proto_rawDesc), len(file_carillon_v1_schema_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   3,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -104,7 +104,10 @@ type CallRequest struct {
 	// Key of the deployment that is meant; a runner of another one refuses.
 	Deployment string `protobuf:"bytes,8,opt,name=deployment,proto3" json:"deployment,omitempty"`
 	// W3C trace context.
-	Traceparent   string `protobuf:"bytes,9,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Traceparent string `protobuf:"bytes,9,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// Of a job's run: its id and tenant. A cron job's run has a slot instead.
+	JobId         string `protobuf:"bytes,10,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Tenant        string `protobuf:"bytes,11,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -202,6 +205,20 @@ func (x *CallRequest) GetTraceparent() string {
 	return ""
 }
 
+func (x *CallRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *CallRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
 type CallResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	RunId   string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -209,8 +226,16 @@ type CallResponse struct {
 	// What went wrong, at most 8 KiB of valid UTF-8.
 	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	// JSON response of the verb; empty for Unit.
-	Payload       []byte               `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
-	Took          *durationpb.Duration `protobuf:"bytes,5,opt,name=took,proto3" json:"took,omitempty"`
+	Payload []byte               `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
+	Took    *durationpb.Duration `protobuf:"bytes,5,opt,name=took,proto3" json:"took,omitempty"`
+	// Jobs: when to come again, instead of the backoff.
+	After *durationpb.Duration `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`
+	// Jobs: a failure for good, whatever attempts are left.
+	Final bool `protobuf:"varint,7,opt,name=final,proto3" json:"final,omitempty"`
+	// Jobs: not a failure; come again after `after`, the attempt is not counted.
+	Snooze bool `protobuf:"varint,8,opt,name=snooze,proto3" json:"snooze,omitempty"`
+	// Jobs: come again, not counted, when all children have ended.
+	Await         bool `protobuf:"varint,9,opt,name=await,proto3" json:"await,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -280,6 +305,88 @@ func (x *CallResponse) GetTook() *durationpb.Duration {
 	return nil
 }
 
+func (x *CallResponse) GetAfter() *durationpb.Duration {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *CallResponse) GetFinal() bool {
+	if x != nil {
+		return x.Final
+	}
+	return false
+}
+
+func (x *CallResponse) GetSnooze() bool {
+	if x != nil {
+		return x.Snooze
+	}
+	return false
+}
+
+func (x *CallResponse) GetAwait() bool {
+	if x != nil {
+		return x.Await
+	}
+	return false
+}
+
+// Progress is what a verb says about itself while it executes.
+type Progress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// At most 1 KiB; the last one is kept.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Progress) Reset() {
+	*x = Progress{}
+	mi := &file_carillon_v1_verb_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Progress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Progress) ProtoMessage() {}
+
+func (x *Progress) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_verb_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Progress.ProtoReflect.Descriptor instead.
+func (*Progress) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_verb_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Progress) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *Progress) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 type AttachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First message only: who calls.
@@ -295,7 +402,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_carillon_v1_verb_proto_msgTypes[2]
+	mi := &file_carillon_v1_verb_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -307,7 +414,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_verb_proto_msgTypes[2]
+	mi := &file_carillon_v1_verb_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -320,7 +427,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_verb_proto_rawDescGZIP(), []int{2}
+	return file_carillon_v1_verb_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AttachRequest) GetHello() *AttachRequest_Hello {
@@ -358,15 +465,19 @@ type AttachResponse struct {
 	Outcomes []*CallResponse         `protobuf:"bytes,2,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	// Calls that this stream may have in flight from now on: a level, not an increment. The levels of all streams
 	// of one runner add up to its capacity. 0 while it drains.
-	Credits       *uint32 `protobuf:"varint,3,opt,name=credits,proto3,oneof" json:"credits,omitempty"`
-	Pong          uint64  `protobuf:"varint,4,opt,name=pong,proto3" json:"pong,omitempty"`
+	Credits  *uint32     `protobuf:"varint,3,opt,name=credits,proto3,oneof" json:"credits,omitempty"`
+	Pong     uint64      `protobuf:"varint,4,opt,name=pong,proto3" json:"pong,omitempty"`
+	Progress []*Progress `protobuf:"bytes,5,rep,name=progress,proto3" json:"progress,omitempty"`
+	// Calls that have been executing for a while and still do, said every few seconds (Beat). A long call that is missing
+	// from two of them is lost.
+	Beat          *AttachResponse_Beat `protobuf:"bytes,6,opt,name=beat,proto3,oneof" json:"beat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_carillon_v1_verb_proto_msgTypes[3]
+	mi := &file_carillon_v1_verb_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +489,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_verb_proto_msgTypes[3]
+	mi := &file_carillon_v1_verb_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +502,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_verb_proto_rawDescGZIP(), []int{3}
+	return file_carillon_v1_verb_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AttachResponse) GetWelcome() *AttachResponse_Welcome {
@@ -422,6 +533,20 @@ func (x *AttachResponse) GetPong() uint64 {
 	return 0
 }
 
+func (x *AttachResponse) GetProgress() []*Progress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetBeat() *AttachResponse_Beat {
+	if x != nil {
+		return x.Beat
+	}
+	return nil
+}
+
 type AttachRequest_Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Controller    string                 `protobuf:"bytes,1,opt,name=controller,proto3" json:"controller,omitempty"`
@@ -432,7 +557,7 @@ type AttachRequest_Hello struct {
 
 func (x *AttachRequest_Hello) Reset() {
 	*x = AttachRequest_Hello{}
-	mi := &file_carillon_v1_verb_proto_msgTypes[4]
+	mi := &file_carillon_v1_verb_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +569,7 @@ func (x *AttachRequest_Hello) String() string {
 func (*AttachRequest_Hello) ProtoMessage() {}
 
 func (x *AttachRequest_Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_verb_proto_msgTypes[4]
+	mi := &file_carillon_v1_verb_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +582,7 @@ func (x *AttachRequest_Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest_Hello.ProtoReflect.Descriptor instead.
 func (*AttachRequest_Hello) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_verb_proto_rawDescGZIP(), []int{2, 0}
+	return file_carillon_v1_verb_proto_rawDescGZIP(), []int{3, 0}
 }
 
 func (x *AttachRequest_Hello) GetController() string {
@@ -474,6 +599,59 @@ func (x *AttachRequest_Hello) GetDeployment() string {
 	return ""
 }
 
+type AttachResponse_Beat struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Calls younger than this are not named.
+	Older         *durationpb.Duration `protobuf:"bytes,1,opt,name=older,proto3" json:"older,omitempty"`
+	RunIds        []string             `protobuf:"bytes,2,rep,name=run_ids,json=runIds,proto3" json:"run_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachResponse_Beat) Reset() {
+	*x = AttachResponse_Beat{}
+	mi := &file_carillon_v1_verb_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachResponse_Beat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachResponse_Beat) ProtoMessage() {}
+
+func (x *AttachResponse_Beat) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_verb_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachResponse_Beat.ProtoReflect.Descriptor instead.
+func (*AttachResponse_Beat) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_verb_proto_rawDescGZIP(), []int{4, 0}
+}
+
+func (x *AttachResponse_Beat) GetOlder() *durationpb.Duration {
+	if x != nil {
+		return x.Older
+	}
+	return nil
+}
+
+func (x *AttachResponse_Beat) GetRunIds() []string {
+	if x != nil {
+		return x.RunIds
+	}
+	return nil
+}
+
 type AttachResponse_Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runner        string                 `protobuf:"bytes,1,opt,name=runner,proto3" json:"runner,omitempty"`
@@ -485,7 +663,7 @@ type AttachResponse_Welcome struct {
 
 func (x *AttachResponse_Welcome) Reset() {
 	*x = AttachResponse_Welcome{}
-	mi := &file_carillon_v1_verb_proto_msgTypes[5]
+	mi := &file_carillon_v1_verb_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +675,7 @@ func (x *AttachResponse_Welcome) String() string {
 func (*AttachResponse_Welcome) ProtoMessage() {}
 
 func (x *AttachResponse_Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_verb_proto_msgTypes[5]
+	mi := &file_carillon_v1_verb_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +688,7 @@ func (x *AttachResponse_Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse_Welcome.ProtoReflect.Descriptor instead.
 func (*AttachResponse_Welcome) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_verb_proto_rawDescGZIP(), []int{3, 0}
+	return file_carillon_v1_verb_proto_rawDescGZIP(), []int{4, 1}
 }
 
 func (x *AttachResponse_Welcome) GetRunner() string {
@@ -538,7 +716,7 @@ var File_carillon_v1_verb_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_verb_proto_rawDesc = "" +
 	"\n" +
-	"\x16carillon/v1/verb.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfa\x02\n" +
+	"\x16carillon/v1/verb.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbc\x03\n" +
 	"\vCallRequest\x12 \n" +
 	"\x06run_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x05runId\x12\x1c\n" +
 	"\x03ref\x18\x02 \x01(\tB\n" +
@@ -551,13 +729,23 @@ const file_carillon_v1_verb_proto_rawDesc = "" +
 	"\n" +
 	"deployment\x18\b \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\n" +
 	"deployment\x12*\n" +
-	"\vtraceparent\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\vtraceparent\"\xb4\x01\n" +
+	"\vtraceparent\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\vtraceparent\x12\x1e\n" +
+	"\x06job_id\x18\n" +
+	" \x01(\tB\a\xbaH\x04r\x02\x18@R\x05jobId\x12 \n" +
+	"\x06tenant\x18\v \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06tenant\"\xa9\x02\n" +
 	"\fCallResponse\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12.\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x14.carillon.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x18\n" +
 	"\apayload\x18\x04 \x01(\fR\apayload\x12-\n" +
-	"\x04took\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04took\"\xfa\x01\n" +
+	"\x04took\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12/\n" +
+	"\x05after\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05after\x12\x14\n" +
+	"\x05final\x18\a \x01(\bR\x05final\x12\x16\n" +
+	"\x06snooze\x18\b \x01(\bR\x06snooze\x12\x14\n" +
+	"\x05await\x18\t \x01(\bR\x05await\"5\n" +
+	"\bProgress\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\xfa\x01\n" +
 	"\rAttachRequest\x126\n" +
 	"\x05hello\x18\x01 \x01(\v2 .carillon.v1.AttachRequest.HelloR\x05hello\x12.\n" +
 	"\x05calls\x18\x02 \x03(\v2\x18.carillon.v1.CallRequestR\x05calls\x12$\n" +
@@ -569,12 +757,17 @@ const file_carillon_v1_verb_proto_rawDesc = "" +
 	"controller\x12\x1e\n" +
 	"\n" +
 	"deployment\x18\x02 \x01(\tR\n" +
-	"deployment\"\xa4\x02\n" +
+	"deployment\"\xed\x03\n" +
 	"\x0eAttachResponse\x12=\n" +
 	"\awelcome\x18\x01 \x01(\v2#.carillon.v1.AttachResponse.WelcomeR\awelcome\x125\n" +
 	"\boutcomes\x18\x02 \x03(\v2\x19.carillon.v1.CallResponseR\boutcomes\x12\x1d\n" +
 	"\acredits\x18\x03 \x01(\rH\x00R\acredits\x88\x01\x01\x12\x12\n" +
-	"\x04pong\x18\x04 \x01(\x04R\x04pong\x1a]\n" +
+	"\x04pong\x18\x04 \x01(\x04R\x04pong\x121\n" +
+	"\bprogress\x18\x05 \x03(\v2\x15.carillon.v1.ProgressR\bprogress\x129\n" +
+	"\x04beat\x18\x06 \x01(\v2 .carillon.v1.AttachResponse.BeatH\x01R\x04beat\x88\x01\x01\x1aP\n" +
+	"\x04Beat\x12/\n" +
+	"\x05older\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05older\x12\x17\n" +
+	"\arun_ids\x18\x02 \x03(\tR\x06runIds\x1a]\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06runner\x18\x01 \x01(\tR\x06runner\x12\x1e\n" +
 	"\n" +
@@ -582,7 +775,8 @@ const file_carillon_v1_verb_proto_rawDesc = "" +
 	"deployment\x12\x1a\n" +
 	"\bcapacity\x18\x03 \x01(\rR\bcapacityB\n" +
 	"\n" +
-	"\b_credits*\x90\x01\n" +
+	"\b_creditsB\a\n" +
+	"\x05_beat*\x90\x01\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11OUTCOME_SUCCEEDED\x10\x01\x12\x12\n" +
@@ -607,36 +801,42 @@ func file_carillon_v1_verb_proto_rawDescGZIP() []byte {
 }
 
 var file_carillon_v1_verb_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_carillon_v1_verb_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_carillon_v1_verb_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_carillon_v1_verb_proto_goTypes = []any{
 	(Outcome)(0),                   // 0: carillon.v1.Outcome
 	(*CallRequest)(nil),            // 1: carillon.v1.CallRequest
 	(*CallResponse)(nil),           // 2: carillon.v1.CallResponse
-	(*AttachRequest)(nil),          // 3: carillon.v1.AttachRequest
-	(*AttachResponse)(nil),         // 4: carillon.v1.AttachResponse
-	(*AttachRequest_Hello)(nil),    // 5: carillon.v1.AttachRequest.Hello
-	(*AttachResponse_Welcome)(nil), // 6: carillon.v1.AttachResponse.Welcome
-	(*timestamppb.Timestamp)(nil),  // 7: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 8: google.protobuf.Duration
+	(*Progress)(nil),               // 3: carillon.v1.Progress
+	(*AttachRequest)(nil),          // 4: carillon.v1.AttachRequest
+	(*AttachResponse)(nil),         // 5: carillon.v1.AttachResponse
+	(*AttachRequest_Hello)(nil),    // 6: carillon.v1.AttachRequest.Hello
+	(*AttachResponse_Beat)(nil),    // 7: carillon.v1.AttachResponse.Beat
+	(*AttachResponse_Welcome)(nil), // 8: carillon.v1.AttachResponse.Welcome
+	(*timestamppb.Timestamp)(nil),  // 9: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 10: google.protobuf.Duration
 }
 var file_carillon_v1_verb_proto_depIdxs = []int32{
-	7,  // 0: carillon.v1.CallRequest.slot:type_name -> google.protobuf.Timestamp
-	8,  // 1: carillon.v1.CallRequest.timeout:type_name -> google.protobuf.Duration
+	9,  // 0: carillon.v1.CallRequest.slot:type_name -> google.protobuf.Timestamp
+	10, // 1: carillon.v1.CallRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: carillon.v1.CallResponse.outcome:type_name -> carillon.v1.Outcome
-	8,  // 3: carillon.v1.CallResponse.took:type_name -> google.protobuf.Duration
-	5,  // 4: carillon.v1.AttachRequest.hello:type_name -> carillon.v1.AttachRequest.Hello
-	1,  // 5: carillon.v1.AttachRequest.calls:type_name -> carillon.v1.CallRequest
-	6,  // 6: carillon.v1.AttachResponse.welcome:type_name -> carillon.v1.AttachResponse.Welcome
-	2,  // 7: carillon.v1.AttachResponse.outcomes:type_name -> carillon.v1.CallResponse
-	1,  // 8: carillon.v1.VerbService.Call:input_type -> carillon.v1.CallRequest
-	3,  // 9: carillon.v1.VerbService.Attach:input_type -> carillon.v1.AttachRequest
-	2,  // 10: carillon.v1.VerbService.Call:output_type -> carillon.v1.CallResponse
-	4,  // 11: carillon.v1.VerbService.Attach:output_type -> carillon.v1.AttachResponse
-	10, // [10:12] is the sub-list for method output_type
-	8,  // [8:10] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	10, // 3: carillon.v1.CallResponse.took:type_name -> google.protobuf.Duration
+	10, // 4: carillon.v1.CallResponse.after:type_name -> google.protobuf.Duration
+	6,  // 5: carillon.v1.AttachRequest.hello:type_name -> carillon.v1.AttachRequest.Hello
+	1,  // 6: carillon.v1.AttachRequest.calls:type_name -> carillon.v1.CallRequest
+	8,  // 7: carillon.v1.AttachResponse.welcome:type_name -> carillon.v1.AttachResponse.Welcome
+	2,  // 8: carillon.v1.AttachResponse.outcomes:type_name -> carillon.v1.CallResponse
+	3,  // 9: carillon.v1.AttachResponse.progress:type_name -> carillon.v1.Progress
+	7,  // 10: carillon.v1.AttachResponse.beat:type_name -> carillon.v1.AttachResponse.Beat
+	10, // 11: carillon.v1.AttachResponse.Beat.older:type_name -> google.protobuf.Duration
+	1,  // 12: carillon.v1.VerbService.Call:input_type -> carillon.v1.CallRequest
+	4,  // 13: carillon.v1.VerbService.Attach:input_type -> carillon.v1.AttachRequest
+	2,  // 14: carillon.v1.VerbService.Call:output_type -> carillon.v1.CallResponse
+	5,  // 15: carillon.v1.VerbService.Attach:output_type -> carillon.v1.AttachResponse
+	14, // [14:16] is the sub-list for method output_type
+	12, // [12:14] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_verb_proto_init() }
@@ -645,14 +845,14 @@ func file_carillon_v1_verb_proto_init() {
 		return
 	}
 	file_carillon_v1_access_proto_init()
-	file_carillon_v1_verb_proto_msgTypes[3].OneofWrappers = []any{}
+	file_carillon_v1_verb_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_carillon_v1_verb_proto_rawDesc), len(file_carillon_v1_verb_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,6 +12,90 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const awaitCronJobs = `-- name: AwaitCronJobs :many
+SELECT j.id FROM carillon.cron_jobs j WHERE j.id = ANY ($1::bigint[]) ORDER BY j.id FOR NO KEY UPDATE
+`
+
+// Waits for every claim that is under way on these rows. They are read by GetCronJobs afterwards, in the same
+// transaction: read in this statement, a row whose deployment changed while it waited would not be found.
+func (q *Queries) AwaitCronJobs(ctx context.Context, ids []int64) ([]int64, error) {
+	rows, err := q.db.Query(ctx, awaitCronJobs, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const cancelEarlierJobs = `-- name: CancelEarlierJobs :many
+UPDATE carillon.jobs j SET cancelled = true
+FROM (
+    SELECT w.id FROM carillon.jobs w
+    JOIN (SELECT unnest($1::bigint[]) AS cron_job_id, unnest($2::bigint[]) AS job_id) a
+      ON w.cron_job_id = a.cron_job_id AND w.id <> a.job_id
+    ORDER BY w.id
+    FOR UPDATE OF w
+) e
+WHERE j.id = e.id
+RETURNING j.id, j.salt, j.state, j.run_id, COALESCE(j.controller, '')::text AS controller, j.cron_job_id, j.children
+`
+
+type CancelEarlierJobsParams struct {
+	CronJobIds []int64
+	JobIds     []int64
+}
+
+type CancelEarlierJobsRow struct {
+	ID         int64
+	Salt       int32
+	State      CarillonJobStatus
+	RunID      pgtype.UUID
+	Controller string
+	CronJobID  *int64
+	Children   int32
+}
+
+// Notes the cancel of what earlier slots made and still lives, in id order, in the transaction that made the new job;
+// those that wait are ended in it, too (as AskCancel and EndWaiting do for one).
+func (q *Queries) CancelEarlierJobs(ctx context.Context, arg CancelEarlierJobsParams) ([]CancelEarlierJobsRow, error) {
+	rows, err := q.db.Query(ctx, cancelEarlierJobs, arg.CronJobIds, arg.JobIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CancelEarlierJobsRow
+	for rows.Next() {
+		var i CancelEarlierJobsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Salt,
+			&i.State,
+			&i.RunID,
+			&i.Controller,
+			&i.CronJobID,
+			&i.Children,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const endCronJobs = `-- name: EndCronJobs :many
 WITH ended AS (
     UPDATE carillon.cron_jobs j
@@ -104,8 +188,205 @@ func (q *Queries) EndCronJobs(ctx context.Context, arg EndCronJobsParams) ([]End
 	return items, nil
 }
 
+const fireCronJobs = `-- name: FireCronJobs :many
+WITH won AS (
+    UPDATE carillon.cron_jobs j
+    SET next_execution = a.next_after, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot', run_deployment = j.deployment_id,
+        attempt = 0, started_at = clock_timestamp(), deadline_at = NULL, controller = $1::text
+    FROM (
+        SELECT unnest($3::bigint[]) AS id, unnest($4::bigint[]) AS version,
+               unnest($5::timestamptz[]) AS expected, unnest($6::timestamptz[]) AS slot,
+               unnest($7::timestamptz[]) AS next_after, unnest($8::uuid[]) AS run_id,
+               unnest($9::timestamptz[]) AS skip_from, unnest($10::timestamptz[]) AS skip_to,
+               unnest($11::int[]) AS skip_count, unnest($12::int[]) AS salt
+        ORDER BY 1
+    ) a
+    WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle' AND j.fires
+      AND j.next_execution = a.expected AND a.slot <= now() AND (j.overlap::text = 'cancel') = $2::bool
+    RETURNING j.id, j.ref, j.started_at, j.deployment_id, j.queue_id, j.timeout_ms, j.max_attempts, j.backoff_ms, j.backoff_max_ms,
+        a.slot, a.run_id, a.salt, a.skip_from, a.skip_to, a.skip_count,
+        -- Under catchup all every slot has its turn, one after the other.
+        (EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
+            OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE $13::int - 1 END))::bool AS busy
+), numbered AS (
+    SELECT won.id, won.ref, won.started_at, won.deployment_id, won.queue_id, won.timeout_ms, won.max_attempts, won.backoff_ms, won.backoff_max_ms, won.slot, won.run_id, won.salt, won.skip_from, won.skip_to, won.skip_count, won.busy, CASE WHEN NOT busy THEN nextval('carillon.job_ids') END AS job_id FROM won
+), made AS (
+    INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload)
+    SELECT job_id, queue_id, (job_id % 1021)::int, salt, now(), slot, id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, $14::smallint, ''
+    FROM numbered WHERE NOT busy
+), ledger AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, controller, started_at, ended_at, verdict, job_id, job_salt)
+    SELECT id, slot, slot, CASE WHEN NOT busy THEN run_id END, CASE WHEN NOT busy THEN deployment_id END, $1::text,
+           CASE WHEN NOT busy THEN started_at END, now(), (CASE WHEN busy THEN 'skipped_overlap' ELSE 'fired' END)::carillon.verdict,
+           job_id, CASE WHEN NOT busy THEN salt END
+    FROM numbered
+), skipped AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, controller)
+    SELECT id, skip_from, skip_to, skip_count, 'skipped_missed', now(), $1::text
+    FROM won WHERE skip_from IS NOT NULL
+)
+SELECT id, ref, started_at, run_id::uuid AS run_id, slot::timestamptz AS slot, queue_id, COALESCE(job_id, 0)::bigint AS job_id, salt::int AS salt FROM numbered
+`
+
+type FireCronJobsParams struct {
+	Controller string
+	Cancels    bool
+	Ids        []int64
+	Versions   []int64
+	Expected   []pgtype.Timestamptz
+	Slots      []pgtype.Timestamptz
+	NextAfter  []pgtype.Timestamptz
+	RunIds     []pgtype.UUID
+	SkipFrom   []pgtype.Timestamptz
+	SkipTo     []pgtype.Timestamptz
+	SkipCount  []int32
+	Salts      []int32
+	MaxLive    int32
+	Priority   int16
+}
+
+type FireCronJobsRow struct {
+	ID        int64
+	Ref       string
+	StartedAt *time.Time
+	RunID     pgtype.UUID
+	Slot      pgtype.Timestamptz
+	QueueID   *int32
+	JobID     int64
+	Salt      int32
+}
+
+// Makes jobs of slots, idle to idle: the same compare-and-set as StartCronJobs, and in the same statement the job, the
+// ledger row that names it, and the skipped range. The ledger's key makes a slot's job the only one. Where the jobs of
+// earlier slots are in the way (overlap skip: any that lives; otherwise as many as are kept at most), the slot is
+// skipped_overlap. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this. Losers as there.
+func (q *Queries) FireCronJobs(ctx context.Context, arg FireCronJobsParams) ([]FireCronJobsRow, error) {
+	rows, err := q.db.Query(ctx, fireCronJobs,
+		arg.Controller,
+		arg.Cancels,
+		arg.Ids,
+		arg.Versions,
+		arg.Expected,
+		arg.Slots,
+		arg.NextAfter,
+		arg.RunIds,
+		arg.SkipFrom,
+		arg.SkipTo,
+		arg.SkipCount,
+		arg.Salts,
+		arg.MaxLive,
+		arg.Priority,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FireCronJobsRow
+	for rows.Next() {
+		var i FireCronJobsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Ref,
+			&i.StartedAt,
+			&i.RunID,
+			&i.Slot,
+			&i.QueueID,
+			&i.JobID,
+			&i.Salt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const fireManualRun = `-- name: FireManualRun :many
+WITH won AS (
+    UPDATE carillon.cron_jobs j
+    SET run_id = $1::uuid, run_slot = now(), run_kind = 'manual', run_deployment = j.deployment_id,
+        attempt = 0, started_at = clock_timestamp(), deadline_at = NULL, controller = $2::text
+    WHERE j.ref = $3::text AND j.fires AND j.state = 'idle' AND j.removed_at IS NULL
+      AND EXISTS (SELECT FROM carillon.deployments d WHERE d.id = j.deployment_id AND d.min_replicas > 0)
+      AND NOT EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
+          OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE $4::int - 1 END)
+    RETURNING j.id, j.ref, j.started_at, j.deployment_id, j.queue_id, j.timeout_ms, j.max_attempts, j.backoff_ms, j.backoff_max_ms,
+        j.run_slot AS slot, (j.overlap::text = 'cancel')::bool AS cancels
+), numbered AS (
+    SELECT won.id, won.ref, won.started_at, won.deployment_id, won.queue_id, won.timeout_ms, won.max_attempts, won.backoff_ms, won.backoff_max_ms, won.slot, won.cancels, nextval('carillon.job_ids') AS job_id FROM won
+), made AS (
+    INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload)
+    SELECT job_id, queue_id, (job_id % 1021)::int, $5::int, now(), slot, id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, $6::smallint, ''
+    FROM numbered
+), ledger AS (
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, kind, controller, started_at, ended_at, verdict, job_id, job_salt)
+    SELECT id, slot, slot, $1::uuid, deployment_id, 'manual', $2::text, started_at, now(), 'fired', job_id, $5::int
+    FROM numbered
+)
+SELECT id, ref, started_at, slot::timestamptz AS slot, queue_id, cancels, job_id::bigint AS job_id FROM numbered
+`
+
+type FireManualRunParams struct {
+	RunID      pgtype.UUID
+	Controller string
+	Ref        string
+	MaxLive    int32
+	Salt       int32
+	Priority   int16
+}
+
+type FireManualRunRow struct {
+	ID        int64
+	Ref       string
+	StartedAt *time.Time
+	Slot      pgtype.Timestamptz
+	QueueID   *int32
+	Cancels   bool
+	JobID     int64
+}
+
+// Run now, of a row that fires: as StartManualRun, but a job is made, and the ledger has it at once. No row: jobs that it
+// made are in the way, as for a slot, or the row is not to run.
+func (q *Queries) FireManualRun(ctx context.Context, arg FireManualRunParams) ([]FireManualRunRow, error) {
+	rows, err := q.db.Query(ctx, fireManualRun,
+		arg.RunID,
+		arg.Controller,
+		arg.Ref,
+		arg.MaxLive,
+		arg.Salt,
+		arg.Priority,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FireManualRunRow
+	for rows.Next() {
+		var i FireManualRunRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Ref,
+			&i.StartedAt,
+			&i.Slot,
+			&i.QueueID,
+			&i.Cancels,
+			&i.JobID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const getCronJob = `-- name: GetCronJob :one
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, d.key AS deployment, clock_timestamp()::timestamptz AS now
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, d.key AS deployment, clock_timestamp()::timestamptz AS now
 FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
 WHERE j.ref = $1
 `
@@ -145,6 +426,11 @@ func (q *Queries) GetCronJob(ctx context.Context, ref string) (GetCronJobRow, er
 		&i.CronJob.Schedule,
 		&i.CronJob.TimeZone,
 		&i.CronJob.Controller,
+		&i.CronJob.Fires,
+		&i.CronJob.QueueID,
+		&i.CronJob.MaxAttempts,
+		&i.CronJob.BackoffMs,
+		&i.CronJob.BackoffMaxMs,
 		&i.Deployment,
 		&i.Now,
 	)
@@ -152,7 +438,7 @@ func (q *Queries) GetCronJob(ctx context.Context, ref string) (GetCronJobRow, er
 }
 
 const getCronJobs = `-- name: GetCronJobs :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, d.key AS deployment, clock_timestamp()::timestamptz AS now
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, d.key AS deployment, clock_timestamp()::timestamptz AS now
 FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
 WHERE j.id = ANY ($1::bigint[])
 `
@@ -199,6 +485,11 @@ func (q *Queries) GetCronJobs(ctx context.Context, ids []int64) ([]GetCronJobsRo
 			&i.CronJob.Schedule,
 			&i.CronJob.TimeZone,
 			&i.CronJob.Controller,
+			&i.CronJob.Fires,
+			&i.CronJob.QueueID,
+			&i.CronJob.MaxAttempts,
+			&i.CronJob.BackoffMs,
+			&i.CronJob.BackoffMaxMs,
 			&i.Deployment,
 			&i.Now,
 		); err != nil {
@@ -259,58 +550,51 @@ func (q *Queries) GetEndedRuns(ctx context.Context, arg GetEndedRunsParams) ([]G
 	return items, nil
 }
 
-const getLockedCronJobs = `-- name: GetLockedCronJobs :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, d.key AS deployment, clock_timestamp()::timestamptz AS now
-FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
-WHERE j.id = ANY ($1::bigint[])
-ORDER BY j.id
-FOR NO KEY UPDATE OF j
+const getFired = `-- name: GetFired :many
+SELECT r.cron_job_id, r.slot, r.run_id, r.started_at, r.job_id, r.job_salt, j.ref, COALESCE(j.queue_id, 0)::int AS queue_id
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::timestamptz[]) AS slot,
+             unnest($3::uuid[]) AS run_id) a
+JOIN carillon.runs r ON r.cron_job_id = a.id AND r.slot = a.slot AND r.run_id = a.run_id
+JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
+WHERE r.verdict = 'fired'
 `
 
-type GetLockedCronJobsRow struct {
-	CronJob    CronJob
-	Deployment string
-	Now        pgtype.Timestamptz
+type GetFiredParams struct {
+	Ids    []int64
+	Slots  []pgtype.Timestamptz
+	RunIds []pgtype.UUID
 }
 
-// The state of rows whose claim has an unknown outcome: waits for a claim that is still under way on them.
-func (q *Queries) GetLockedCronJobs(ctx context.Context, ids []int64) ([]GetLockedCronJobsRow, error) {
-	rows, err := q.db.Query(ctx, getLockedCronJobs, ids)
+type GetFiredRow struct {
+	CronJobID int64
+	Slot      pgtype.Timestamptz
+	RunID     pgtype.UUID
+	StartedAt *time.Time
+	JobID     *int64
+	JobSalt   *int32
+	Ref       string
+	QueueID   int32
+}
+
+// What became of firings whose answer got lost: the ledger knows their run ids.
+func (q *Queries) GetFired(ctx context.Context, arg GetFiredParams) ([]GetFiredRow, error) {
+	rows, err := q.db.Query(ctx, getFired, arg.Ids, arg.Slots, arg.RunIds)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []GetLockedCronJobsRow
+	var items []GetFiredRow
 	for rows.Next() {
-		var i GetLockedCronJobsRow
+		var i GetFiredRow
 		if err := rows.Scan(
-			&i.CronJob.ID,
-			&i.CronJob.Version,
-			&i.CronJob.NextExecution,
-			&i.CronJob.RunSlot,
-			&i.CronJob.StartedAt,
-			&i.CronJob.DeadlineAt,
-			&i.CronJob.ModuleID,
-			&i.CronJob.DeploymentID,
-			&i.CronJob.RunDeployment,
-			&i.CronJob.PausedAt,
-			&i.CronJob.RemovedAt,
-			&i.CronJob.SetAsideAt,
-			&i.CronJob.Shard,
-			&i.CronJob.TimeoutMs,
-			&i.CronJob.Attempt,
-			&i.CronJob.State,
-			&i.CronJob.RunKind,
-			&i.CronJob.Catchup,
-			&i.CronJob.Overlap,
-			&i.CronJob.Enabled,
-			&i.CronJob.RunID,
-			&i.CronJob.Ref,
-			&i.CronJob.Schedule,
-			&i.CronJob.TimeZone,
-			&i.CronJob.Controller,
-			&i.Deployment,
-			&i.Now,
+			&i.CronJobID,
+			&i.Slot,
+			&i.RunID,
+			&i.StartedAt,
+			&i.JobID,
+			&i.JobSalt,
+			&i.Ref,
+			&i.QueueID,
 		); err != nil {
 			return nil, err
 		}
@@ -323,8 +607,9 @@ func (q *Queries) GetLockedCronJobs(ctx context.Context, ids []int64) ([]GetLock
 }
 
 const insertCronJob = `-- name: InsertCronJob :one
-INSERT INTO carillon.cron_jobs (module_id, deployment_id, ref, shard, schedule, time_zone, timeout_ms, catchup, overlap, enabled, next_execution)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO carillon.cron_jobs (module_id, deployment_id, ref, shard, schedule, time_zone, timeout_ms, catchup, overlap, enabled, next_execution,
+    fires, queue_id, max_attempts, backoff_ms, backoff_max_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 RETURNING id
 `
 
@@ -340,6 +625,11 @@ type InsertCronJobParams struct {
 	Overlap       CarillonOverlap
 	Enabled       bool
 	NextExecution *time.Time
+	Fires         bool
+	QueueID       *int32
+	MaxAttempts   int32
+	BackoffMs     int32
+	BackoffMaxMs  int32
 }
 
 func (q *Queries) InsertCronJob(ctx context.Context, arg InsertCronJobParams) (int64, error) {
@@ -355,6 +645,11 @@ func (q *Queries) InsertCronJob(ctx context.Context, arg InsertCronJobParams) (i
 		arg.Overlap,
 		arg.Enabled,
 		arg.NextExecution,
+		arg.Fires,
+		arg.QueueID,
+		arg.MaxAttempts,
+		arg.BackoffMs,
+		arg.BackoffMaxMs,
 	)
 	var id int64
 	err := row.Scan(&id)
@@ -388,8 +683,49 @@ func (q *Queries) InsertSkippedRange(ctx context.Context, arg InsertSkippedRange
 	return err
 }
 
+const listCancelledRuns = `-- name: ListCancelledRuns :many
+SELECT w.id, w.salt, w.run_id, COALESCE(w.controller, '')::text AS controller, w.cron_job_id
+FROM carillon.jobs w
+WHERE w.cron_job_id = ANY ($1::bigint[]) AND w.cancelled AND w.state = 'running'
+`
+
+type ListCancelledRunsRow struct {
+	ID         int64
+	Salt       int32
+	RunID      pgtype.UUID
+	Controller string
+	CronJobID  *int64
+}
+
+// Runs of jobs that these cron jobs made, which somebody cancelled and which go on.
+func (q *Queries) ListCancelledRuns(ctx context.Context, cronJobIds []int64) ([]ListCancelledRunsRow, error) {
+	rows, err := q.db.Query(ctx, listCancelledRuns, cronJobIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListCancelledRunsRow
+	for rows.Next() {
+		var i ListCancelledRunsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Salt,
+			&i.RunID,
+			&i.Controller,
+			&i.CronJobID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listCronJobs = `-- name: ListCronJobs :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, d.key AS deployment, clock_timestamp()::timestamptz AS now,
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, d.key AS deployment, clock_timestamp()::timestamptz AS now,
        COALESCE(n.paused, '')::text AS paused_note, COALESCE(n.set_aside, '')::text AS set_aside_note, d.min_replicas
 FROM carillon.cron_jobs j
 JOIN carillon.deployments d ON d.id = j.deployment_id
@@ -462,6 +798,11 @@ func (q *Queries) ListCronJobs(ctx context.Context, arg ListCronJobsParams) ([]L
 			&i.CronJob.Schedule,
 			&i.CronJob.TimeZone,
 			&i.CronJob.Controller,
+			&i.CronJob.Fires,
+			&i.CronJob.QueueID,
+			&i.CronJob.MaxAttempts,
+			&i.CronJob.BackoffMs,
+			&i.CronJob.BackoffMaxMs,
 			&i.Deployment,
 			&i.Now,
 			&i.PausedNote,
@@ -479,7 +820,7 @@ func (q *Queries) ListCronJobs(ctx context.Context, arg ListCronJobsParams) ([]L
 }
 
 const listModuleCronJobs = `-- name: ListModuleCronJobs :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id
 `
 
 func (q *Queries) ListModuleCronJobs(ctx context.Context, moduleID int64) ([]CronJob, error) {
@@ -517,6 +858,11 @@ func (q *Queries) ListModuleCronJobs(ctx context.Context, moduleID int64) ([]Cro
 			&i.Schedule,
 			&i.TimeZone,
 			&i.Controller,
+			&i.Fires,
+			&i.QueueID,
+			&i.MaxAttempts,
+			&i.BackoffMs,
+			&i.BackoffMaxMs,
 		); err != nil {
 			return nil, err
 		}
@@ -529,7 +875,7 @@ func (q *Queries) ListModuleCronJobs(ctx context.Context, moduleID int64) ([]Cro
 }
 
 const listModules = `-- name: ListModules :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, d.key AS deployment, clock_timestamp()::timestamptz AS now
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, d.key AS deployment, clock_timestamp()::timestamptz AS now
 FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
 JOIN carillon.modules m ON m.id = j.module_id
 WHERE m.name = ANY ($1::text[]) AND j.id > $2::bigint
@@ -585,6 +931,11 @@ func (q *Queries) ListModules(ctx context.Context, arg ListModulesParams) ([]Lis
 			&i.CronJob.Schedule,
 			&i.CronJob.TimeZone,
 			&i.CronJob.Controller,
+			&i.CronJob.Fires,
+			&i.CronJob.QueueID,
+			&i.CronJob.MaxAttempts,
+			&i.CronJob.BackoffMs,
+			&i.CronJob.BackoffMaxMs,
 			&i.Deployment,
 			&i.Now,
 		); err != nil {
@@ -599,7 +950,7 @@ func (q *Queries) ListModules(ctx context.Context, arg ListModulesParams) ([]Lis
 }
 
 const listShards = `-- name: ListShards :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, d.key AS deployment, clock_timestamp()::timestamptz AS now
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, d.key AS deployment, clock_timestamp()::timestamptz AS now
 FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
 WHERE j.shard = ANY ($1::int[]) AND j.id > $2::bigint AND j.removed_at IS NULL
 ORDER BY j.id
@@ -654,6 +1005,11 @@ func (q *Queries) ListShards(ctx context.Context, arg ListShardsParams) ([]ListS
 			&i.CronJob.Schedule,
 			&i.CronJob.TimeZone,
 			&i.CronJob.Controller,
+			&i.CronJob.Fires,
+			&i.CronJob.QueueID,
+			&i.CronJob.MaxAttempts,
+			&i.CronJob.BackoffMs,
+			&i.CronJob.BackoffMaxMs,
 			&i.Deployment,
 			&i.Now,
 		); err != nil {
@@ -694,7 +1050,7 @@ func (q *Queries) ListUnlocked(ctx context.Context, ids []int64) ([]int64, error
 }
 
 const lockCronJobs = `-- name: LockCronJobs :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id FOR NO KEY UPDATE
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id FOR NO KEY UPDATE
 `
 
 // Inside the transaction that deploys, scales, pauses or resumes: the rows of a module, locked in id order.
@@ -733,6 +1089,11 @@ func (q *Queries) LockCronJobs(ctx context.Context, moduleID int64) ([]CronJob, 
 			&i.Schedule,
 			&i.TimeZone,
 			&i.Controller,
+			&i.Fires,
+			&i.QueueID,
+			&i.MaxAttempts,
+			&i.BackoffMs,
+			&i.BackoffMaxMs,
 		); err != nil {
 			return nil, err
 		}
@@ -742,6 +1103,35 @@ func (q *Queries) LockCronJobs(ctx context.Context, moduleID int64) ([]CronJob, 
 		return nil, err
 	}
 	return items, nil
+}
+
+const passCronJob = `-- name: PassCronJob :execrows
+UPDATE carillon.cron_jobs SET next_execution = $1::timestamptz
+WHERE id = $2::bigint AND version = $3::bigint AND enabled AND state = 'idle' AND fires
+  AND next_execution = $4::timestamptz AND $5::timestamptz <= now()
+`
+
+type PassCronJobParams struct {
+	NextAfter pgtype.Timestamptz
+	ID        int64
+	Version   int64
+	Expected  pgtype.Timestamptz
+	Slot      pgtype.Timestamptz
+}
+
+// The last resort for one slot that has a verdict already, by hand or by a restored backup: it stands, and the row goes on.
+func (q *Queries) PassCronJob(ctx context.Context, arg PassCronJobParams) (int64, error) {
+	result, err := q.db.Exec(ctx, passCronJob,
+		arg.NextAfter,
+		arg.ID,
+		arg.Version,
+		arg.Expected,
+		arg.Slot,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const putPausedNote = `-- name: PutPausedNote :exec
@@ -983,7 +1373,7 @@ WITH won AS (
                unnest($11::int[]) AS skip_count
         ORDER BY 1
     ) a
-    WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle'
+    WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle' AND NOT j.fires
       AND j.next_execution = a.expected AND a.slot <= now()
     RETURNING j.id, j.started_at, j.deadline_at, j.deployment_id, a.skip_from, a.skip_to, a.skip_count
 ), skipped AS (
@@ -1064,7 +1454,7 @@ UPDATE carillon.cron_jobs j
 SET state = 'executing', run_id = $1::uuid, run_slot = now(), run_kind = 'manual',
     run_deployment = j.deployment_id, attempt = 1, started_at = clock_timestamp(), controller = $2::text,
     deadline_at = clock_timestamp() + make_interval(secs => (j.timeout_ms + $3::int) / 1000.0)
-WHERE j.ref = $4::text AND j.state = 'idle' AND j.removed_at IS NULL
+WHERE j.ref = $4::text AND j.state = 'idle' AND j.removed_at IS NULL AND NOT j.fires
   AND EXISTS (SELECT FROM carillon.deployments d WHERE d.id = j.deployment_id AND d.min_replicas > 0)
 RETURNING j.id
 `
@@ -1173,8 +1563,9 @@ const updateCronJob = `-- name: UpdateCronJob :exec
 UPDATE carillon.cron_jobs
 SET deployment_id = $1, schedule = $2, time_zone = $3, timeout_ms = $4,
     catchup = $5, overlap = $6, enabled = $7, next_execution = $8,
-    paused_at = $9, removed_at = $10, set_aside_at = $11, version = version + 1
-WHERE id = $12
+    fires = $9, queue_id = $10, max_attempts = $11, backoff_ms = $12,
+    backoff_max_ms = $13, paused_at = $14, removed_at = $15, set_aside_at = $16, version = version + 1
+WHERE id = $17
 `
 
 type UpdateCronJobParams struct {
@@ -1186,6 +1577,11 @@ type UpdateCronJobParams struct {
 	Overlap       CarillonOverlap
 	Enabled       bool
 	NextExecution *time.Time
+	Fires         bool
+	QueueID       *int32
+	MaxAttempts   int32
+	BackoffMs     int32
+	BackoffMaxMs  int32
 	PausedAt      *time.Time
 	RemovedAt     *time.Time
 	SetAsideAt    *time.Time
@@ -1203,6 +1599,11 @@ func (q *Queries) UpdateCronJob(ctx context.Context, arg UpdateCronJobParams) er
 		arg.Overlap,
 		arg.Enabled,
 		arg.NextExecution,
+		arg.Fires,
+		arg.QueueID,
+		arg.MaxAttempts,
+		arg.BackoffMs,
+		arg.BackoffMaxMs,
 		arg.PausedAt,
 		arg.RemovedAt,
 		arg.SetAsideAt,

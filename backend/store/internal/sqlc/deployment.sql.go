@@ -190,6 +190,77 @@ func (q *Queries) ListDeployments(ctx context.Context, arg ListDeploymentsParams
 	return items, nil
 }
 
+const listLimits = `-- name: ListLimits :many
+SELECT ref, max_running FROM carillon.limits WHERE starts_with(ref, $1::text || '.') ORDER BY ref
+`
+
+type ListLimitsRow struct {
+	Ref        string
+	MaxRunning int32
+}
+
+// The limits of a module's verbs.
+func (q *Queries) ListLimits(ctx context.Context, module string) ([]ListLimitsRow, error) {
+	rows, err := q.db.Query(ctx, listLimits, module)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListLimitsRow
+	for rows.Next() {
+		var i ListLimitsRow
+		if err := rows.Scan(&i.Ref, &i.MaxRunning); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listLiveDeployments = `-- name: ListLiveDeployments :many
+SELECT d.id, d.key, m.name AS module, d.min_replicas, CASE WHEN d.id = ANY ($1::bigint[]) THEN '' ELSE d.schema END::text AS schema
+FROM carillon.modules m JOIN carillon.deployments d ON d.id = m.deployment_id
+ORDER BY m.name
+`
+
+type ListLiveDeploymentsRow struct {
+	ID          int64
+	Key         string
+	Module      string
+	MinReplicas int32
+	Schema      string
+}
+
+// What every controller keeps of all modules, read each second: the text of a schema comes only when it is not known yet.
+func (q *Queries) ListLiveDeployments(ctx context.Context, known []int64) ([]ListLiveDeploymentsRow, error) {
+	rows, err := q.db.Query(ctx, listLiveDeployments, known)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListLiveDeploymentsRow
+	for rows.Next() {
+		var i ListLiveDeploymentsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Key,
+			&i.Module,
+			&i.MinReplicas,
+			&i.Schema,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockExistingModule = `-- name: LockExistingModule :one
 SELECT m.id, m.deployment_id FROM carillon.modules m WHERE m.name = $1 FOR NO KEY UPDATE
 `

@@ -12,6 +12,23 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const addChildren = `-- name: AddChildren :exec
+UPDATE carillon.jobs p SET children = p.children + a.n
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::int[]) AS n ORDER BY 1) a
+WHERE p.id = a.id
+`
+
+type AddChildrenParams struct {
+	Ids    []int64
+	Counts []int32
+}
+
+// Counts children that the same transaction made.
+func (q *Queries) AddChildren(ctx context.Context, arg AddChildrenParams) error {
+	_, err := q.db.Exec(ctx, addChildren, arg.Ids, arg.Counts)
+	return err
+}
+
 const addRunning = `-- name: AddRunning :exec
 UPDATE carillon.limits SET running = running + $1::int WHERE ref = $2::text
 `
@@ -40,36 +57,51 @@ func (q *Queries) AdoptRunning(ctx context.Context, refs []string) error {
 	return err
 }
 
-const askCancel = `-- name: AskCancel :one
-UPDATE carillon.jobs SET cancelled = true
-WHERE id = $1::bigint AND salt = $2::int
-RETURNING state, run_id, COALESCE(controller, '')::text AS controller, queue_id
+const askCancel = `-- name: AskCancel :many
+UPDATE carillon.jobs j SET cancelled = true
+FROM (SELECT unnest($1::bigint[]) AS id ORDER BY 1) a
+WHERE j.id = a.id
+RETURNING j.id, j.salt, j.state, j.run_id, COALESCE(j.controller, '')::text AS controller, j.queue_id, j.children
 `
 
-type AskCancelParams struct {
-	ID   int64
-	Salt int32
-}
-
 type AskCancelRow struct {
+	ID         int64
+	Salt       int32
 	State      CarillonJobStatus
 	RunID      pgtype.UUID
 	Controller string
 	QueueID    int32
+	Children   int32
 }
 
-// Notes the cancel whatever the state, so that a claim or an end in the same instant comes before it or after it, never
-// both; a waiting job is ended by EndCancelled in the same transaction, under this row lock.
-func (q *Queries) AskCancel(ctx context.Context, arg AskCancelParams) (AskCancelRow, error) {
-	row := q.db.QueryRow(ctx, askCancel, arg.ID, arg.Salt)
-	var i AskCancelRow
-	err := row.Scan(
-		&i.State,
-		&i.RunID,
-		&i.Controller,
-		&i.QueueID,
-	)
-	return i, err
+// Notes cancels whatever the state, so that a claim or an end in the same instant comes before them or after them, never
+// both; jobs that wait are ended by EndWaiting in the same transaction, under these row locks.
+func (q *Queries) AskCancel(ctx context.Context, ids []int64) ([]AskCancelRow, error) {
+	rows, err := q.db.Query(ctx, askCancel, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AskCancelRow
+	for rows.Next() {
+		var i AskCancelRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Salt,
+			&i.State,
+			&i.RunID,
+			&i.Controller,
+			&i.QueueID,
+			&i.Children,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const claimJobs = `-- name: ClaimJobs :many
@@ -82,7 +114,7 @@ WHERE j.id = a.id AND q.id = j.queue_id + 0
   AND CASE WHEN a.id IS NOT NULL THEN j.state = 'ready' AND j.due_at <= now() AND (j.expires_at IS NULL OR j.expires_at > now()) END
   AND q.paused_at IS NULL AND q.limited = $2::bool AND (NOT $2::bool OR q.ref = $4::text)
 RETURNING j.id, j.run_id, j.queue_id, q.tenant, q.ref, j.salt, j.attempt, j.max_attempts, j.timeout_ms, j.backoff_ms, j.backoff_max_ms, j.slot, j.due_at, j.created_at,
-    j.started_at, j.expires_at, j.payload, j.limited
+    j.started_at, j.expires_at, COALESCE(j.parent_id, 0)::bigint AS parent_id, j.payload, j.limited
 `
 
 type ClaimJobsParams struct {
@@ -112,6 +144,7 @@ type ClaimJobsRow struct {
 	CreatedAt    pgtype.Timestamptz
 	StartedAt    *time.Time
 	ExpiresAt    *time.Time
+	ParentID     int64
 	Payload      []byte
 	Limited      bool
 }
@@ -155,6 +188,7 @@ func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJo
 			&i.CreatedAt,
 			&i.StartedAt,
 			&i.ExpiresAt,
+			&i.ParentID,
 			&i.Payload,
 			&i.Limited,
 		); err != nil {
@@ -215,6 +249,62 @@ func (q *Queries) CreateJobPartitions(ctx context.Context, ahead int32) (int32, 
 	return column_1, err
 }
 
+const dropChildren = `-- name: DropChildren :many
+UPDATE carillon.jobs p
+SET children = GREATEST(p.children - a.n, 0),
+    state = CASE WHEN p.state = 'blocked' AND p.children <= a.n THEN 'ready' ELSE p.state END,
+    due_at = CASE WHEN p.state = 'blocked' AND p.children <= a.n THEN now() ELSE p.due_at END
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::int[]) AS n ORDER BY 1) a
+WHERE p.id = a.id
+RETURNING p.id, p.queue_id, p.shard, p.priority, p.due_at, p.expires_at, (p.state = 'ready' AND p.children = 0 AND p.due_at = now())::bool AS woken
+`
+
+type DropChildrenParams struct {
+	Ids    []int64
+	Counts []int32
+}
+
+type DropChildrenRow struct {
+	ID        int64
+	QueueID   int32
+	Shard     int32
+	Priority  int16
+	DueAt     pgtype.Timestamptz
+	ExpiresAt *time.Time
+	Woken     bool
+}
+
+// Counts children off that the same transaction ended; a parent that waited for the last of them is due now. Parents
+// that have ended are not there. By what the ended rows said, not by what was locked: a job that was re-driven
+// in between counts its children, too.
+func (q *Queries) DropChildren(ctx context.Context, arg DropChildrenParams) ([]DropChildrenRow, error) {
+	rows, err := q.db.Query(ctx, dropChildren, arg.Ids, arg.Counts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DropChildrenRow
+	for rows.Next() {
+		var i DropChildrenRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.QueueID,
+			&i.Shard,
+			&i.Priority,
+			&i.DueAt,
+			&i.ExpiresAt,
+			&i.Woken,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const dropExpiredKeys = `-- name: DropExpiredKeys :exec
 DELETE FROM carillon.job_keys WHERE (tenant, kind, key) IN (
     SELECT k.tenant, k.kind, k.key FROM carillon.job_keys k
@@ -259,12 +349,12 @@ const endWaiting = `-- name: EndWaiting :many
 WITH gone AS (
     DELETE FROM carillon.jobs j USING (SELECT unnest($1::bigint[]) AS id ORDER BY 1) a
     WHERE j.id = a.id
-      AND CASE WHEN a.id IS NOT NULL THEN j.state IN ('ready', 'blocked') AND CASE WHEN $2::bool THEN j.expires_at <= now() ELSE j.cancelled END END
-    RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors
+      AND CASE WHEN a.id IS NOT NULL THEN CASE WHEN $2::bool THEN j.state = 'ready' AND j.expires_at <= now() ELSE j.state IN ('ready', 'blocked') AND j.cancelled END END
+    RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors
 ), history AS (
-    INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, cron_job_id, run_deployment, queue_id, salt, attempt,
+    INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
         max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, errors)
-    SELECT id, now(), created_at, due_at, started_at, expires_at, slot, parent_id, cron_job_id, run_deployment, queue_id, salt, attempt,
+    SELECT id, now(), created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
         max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END::carillon.job_status,
         run_id, controller, progress, tags, payload, carillon.add_error(errors,
             jsonb_build_object('at', now(), 'attempt', attempt, 'verdict', CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END, 'text', $3::text))
@@ -274,7 +364,7 @@ WITH gone AS (
     WHERE g.unique_key IS NOT NULL AND q.id = g.queue_id AND k.tenant = q.tenant AND k.kind = 'unique' AND k.key = g.unique_key
       AND k.job_id = g.id AND k.expires_at IS NULL
 )
-SELECT id FROM gone
+SELECT id, COALESCE(parent_id, 0)::bigint AS parent_id FROM gone
 `
 
 type EndWaitingParams struct {
@@ -283,20 +373,25 @@ type EndWaitingParams struct {
 	Text    string
 }
 
-// Ends jobs that wait, without a run: cancelled ones, or those past their expiry.
-func (q *Queries) EndWaiting(ctx context.Context, arg EndWaitingParams) ([]int64, error) {
+type EndWaitingRow struct {
+	ID       int64
+	ParentID int64
+}
+
+// Ends jobs that wait, without a run: cancelled ones, or ready ones past their expiry. The caller has locked their parents.
+func (q *Queries) EndWaiting(ctx context.Context, arg EndWaitingParams) ([]EndWaitingRow, error) {
 	rows, err := q.db.Query(ctx, endWaiting, arg.Ids, arg.Expired, arg.Text)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []int64
+	var items []EndWaitingRow
 	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
+		var i EndWaitingRow
+		if err := rows.Scan(&i.ID, &i.ParentID); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -429,9 +524,25 @@ func (q *Queries) FetchWindow(ctx context.Context, arg FetchWindowParams) ([]Fet
 	return items, nil
 }
 
+const findJob = `-- name: FindJob :one
+SELECT id FROM carillon.jobs WHERE id = $1::bigint AND salt = $2::int
+`
+
+type FindJobParams struct {
+	ID   int64
+	Salt int32
+}
+
+func (q *Queries) FindJob(ctx context.Context, arg FindJobParams) (int64, error) {
+	row := q.db.QueryRow(ctx, findJob, arg.ID, arg.Salt)
+	var id int64
+	err := row.Scan(&id)
+	return id, err
+}
+
 const findLostJobs = `-- name: FindLostJobs :many
 SELECT j.id, j.run_id, j.salt, q.tenant, q.ref, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.queue_id, j.slot, j.due_at, j.created_at,
-    j.started_at, j.expires_at, j.limited, j.cancelled, COALESCE(j.controller, '')::text AS controller, (j.deadline_at < now())::bool AS timed_out
+    j.started_at, j.expires_at, COALESCE(j.parent_id, 0)::bigint AS parent_id, j.limited, j.cancelled, COALESCE(j.controller, '')::text AS controller, (j.deadline_at < now())::bool AS timed_out
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE j.state = 'running'
   AND EXISTS (SELECT FROM carillon.controllers me WHERE me.key = $1::text
@@ -466,6 +577,7 @@ type FindLostJobsRow struct {
 	CreatedAt    pgtype.Timestamptz
 	StartedAt    *time.Time
 	ExpiresAt    *time.Time
+	ParentID     int64
 	Limited      bool
 	Cancelled    bool
 	Controller   string
@@ -506,6 +618,7 @@ func (q *Queries) FindLostJobs(ctx context.Context, arg FindLostJobsParams) ([]F
 			&i.CreatedAt,
 			&i.StartedAt,
 			&i.ExpiresAt,
+			&i.ParentID,
 			&i.Limited,
 			&i.Cancelled,
 			&i.Controller,
@@ -523,7 +636,7 @@ func (q *Queries) FindLostJobs(ctx context.Context, arg FindLostJobsParams) ([]F
 
 const findOwnJobs = `-- name: FindOwnJobs :many
 SELECT j.id, j.run_id, j.salt, q.tenant, q.ref, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.queue_id, j.slot, j.due_at, j.created_at,
-    j.started_at, j.expires_at, j.limited, j.cancelled
+    j.started_at, j.expires_at, COALESCE(j.parent_id, 0)::bigint AS parent_id, j.limited, j.cancelled
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE j.state = 'running' AND j.controller = $1::text
   AND j.started_at < now() - make_interval(secs => $2::float8) AND j.id > $3::bigint
@@ -555,6 +668,7 @@ type FindOwnJobsRow struct {
 	CreatedAt    pgtype.Timestamptz
 	StartedAt    *time.Time
 	ExpiresAt    *time.Time
+	ParentID     int64
 	Limited      bool
 	Cancelled    bool
 }
@@ -591,6 +705,7 @@ func (q *Queries) FindOwnJobs(ctx context.Context, arg FindOwnJobsParams) ([]Fin
 			&i.CreatedAt,
 			&i.StartedAt,
 			&i.ExpiresAt,
+			&i.ParentID,
 			&i.Limited,
 			&i.Cancelled,
 		); err != nil {
@@ -607,19 +722,22 @@ func (q *Queries) FindOwnJobs(ctx context.Context, arg FindOwnJobsParams) ([]Fin
 const finishJobs = `-- name: FinishJobs :many
 WITH a AS (
     SELECT unnest($1::bigint[]) AS id, unnest($2::uuid[]) AS run_id, unnest($3::text[]) AS final,
-           unnest($4::bytea[]) AS output, unnest($5::text[]) AS verdict, unnest($6::text[]) AS text
+           unnest($4::bytea[]) AS output, unnest($5::text[]) AS verdict, unnest($6::text[]) AS text,
+           unnest($7::text[]) AS progress
     ORDER BY 1
 ), gone AS (
     DELETE FROM carillon.jobs j USING a
     WHERE j.id = a.id AND j.run_id = a.run_id
-      AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND (j.cancelled OR NOT $7::bool) END
-    RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors
+      AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND (j.cancelled OR NOT $8::bool)
+          AND (j.parent_id IS NULL OR $9::bool) END
+    RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors
 ), history AS (
-    INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, cron_job_id, run_deployment, queue_id, salt, attempt,
-        max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, output, errors)
-    SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.cron_job_id, g.run_deployment, g.queue_id, g.salt, g.attempt,
-        g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority,
-        CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller, g.progress, g.tags, g.payload,
+    INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt,
+        attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, output, errors)
+    SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.parent_salt, g.cron_job_id, g.run_deployment, g.queue_id,
+        g.salt, g.attempt, g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority,
+        CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller,
+        COALESCE(NULLIF(a.progress, ''), g.progress), g.tags, g.payload,
         NULLIF(a.output, ''::bytea), CASE WHEN a.verdict = '' THEN g.errors ELSE carillon.add_error(g.errors,
             jsonb_build_object('at', now(), 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END
     FROM gone g JOIN a ON a.id = g.id AND a.run_id = g.run_id
@@ -632,7 +750,7 @@ WITH a AS (
     FROM (SELECT q.ref, count(*)::int AS n FROM gone g JOIN carillon.queues q ON q.id = g.queue_id WHERE g.limited GROUP BY q.ref ORDER BY q.ref) a
     WHERE l.ref = a.ref
 )
-SELECT id, run_id, queue_id, parent_id, cancelled FROM gone
+SELECT id, run_id, queue_id, parent_id, cancelled, children FROM gone
 `
 
 type FinishJobsParams struct {
@@ -642,7 +760,9 @@ type FinishJobsParams struct {
 	Outputs     [][]byte
 	Verdicts    []string
 	Texts       []string
+	Progress    []string
 	IfCancelled bool
+	Children    bool
 }
 
 type FinishJobsRow struct {
@@ -651,11 +771,13 @@ type FinishJobsRow struct {
 	QueueID   int32
 	ParentID  *int64
 	Cancelled bool
+	Children  int32
 }
 
 // Ends jobs for good by their run id: the row leaves the live table for the history, its place and its unique key are
 // free again, all in the same statement. No row for an input: the run is not current. A job that was cancelled in the
-// run and did not succeed is cancelled. An error enters the list where a verdict is given.
+// run and did not succeed is cancelled. An error enters the list where a verdict is given. Children are ended only by who
+// says so, and holds the locks of their parents (LockParents).
 func (q *Queries) FinishJobs(ctx context.Context, arg FinishJobsParams) ([]FinishJobsRow, error) {
 	rows, err := q.db.Query(ctx, finishJobs,
 		arg.Ids,
@@ -664,7 +786,9 @@ func (q *Queries) FinishJobs(ctx context.Context, arg FinishJobsParams) ([]Finis
 		arg.Outputs,
 		arg.Verdicts,
 		arg.Texts,
+		arg.Progress,
 		arg.IfCancelled,
+		arg.Children,
 	)
 	if err != nil {
 		return nil, err
@@ -679,6 +803,7 @@ func (q *Queries) FinishJobs(ctx context.Context, arg FinishJobsParams) ([]Finis
 			&i.QueueID,
 			&i.ParentID,
 			&i.Cancelled,
+			&i.Children,
 		); err != nil {
 			return nil, err
 		}
@@ -703,11 +828,37 @@ func (q *Queries) ForgetJobKeys(ctx context.Context, page int32) (int64, error) 
 	return result.RowsAffected(), nil
 }
 
+const freeJobs = `-- name: FreeJobs :many
+SELECT id FROM carillon.jobs WHERE id = ANY ($1::bigint[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+`
+
+// Those of these jobs that nobody else is changing, locked in id order. Who holds the lock of places must wait for no job:
+// the end of a child locks its parent, which may be such a job, and then wants places.
+func (q *Queries) FreeJobs(ctx context.Context, ids []int64) ([]int64, error) {
+	rows, err := q.db.Query(ctx, freeJobs, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const getEndedJob = `-- name: GetEndedJob :one
 SELECT h.id, h.salt, q.tenant, q.ref, h.state::text AS state, h.priority, h.due_at::timestamptz AS due_at, h.created_at::timestamptz AS created_at,
     h.started_at::timestamptz AS started_at, h.ended_at::timestamptz AS ended_at, h.expires_at::timestamptz AS expires_at, h.slot::timestamptz AS slot,
     h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.run_id, COALESCE(h.controller, '')::text AS controller,
-    COALESCE(h.parent_id, 0)::bigint AS parent_id, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, h.payload::bytea AS payload, COALESCE(h.output, ''::bytea) AS output,
+    COALESCE(h.parent_id, 0)::bigint AS parent_id, COALESCE(h.parent_salt, 0)::int AS parent_salt, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, h.payload::bytea AS payload, COALESCE(h.output, ''::bytea) AS output,
     h.errors, (h.state = 'cancelled')::bool AS cancelled
 FROM carillon.job_history h JOIN carillon.queues q ON q.id = h.queue_id
 WHERE h.id = $1::bigint AND h.salt = $2::int
@@ -740,6 +891,7 @@ type GetEndedJobRow struct {
 	RunID        pgtype.UUID
 	Controller   string
 	ParentID     int64
+	ParentSalt   int32
 	Children     int32
 	Progress     string
 	Tags         []string
@@ -773,6 +925,7 @@ func (q *Queries) GetEndedJob(ctx context.Context, arg GetEndedJobParams) (GetEn
 		&i.RunID,
 		&i.Controller,
 		&i.ParentID,
+		&i.ParentSalt,
 		&i.Children,
 		&i.Progress,
 		&i.Tags,
@@ -826,7 +979,7 @@ const getJob = `-- name: GetJob :one
 SELECT j.id, j.salt, q.tenant, q.ref, j.state::text AS state, j.priority, j.due_at::timestamptz AS due_at, j.created_at::timestamptz AS created_at,
     j.started_at::timestamptz AS started_at, NULLIF(j.due_at, j.due_at)::timestamptz AS ended_at, j.expires_at::timestamptz AS expires_at, j.slot::timestamptz AS slot,
     j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.run_id, COALESCE(j.controller, '')::text AS controller,
-    COALESCE(j.parent_id, 0)::bigint AS parent_id, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, j.payload::bytea AS payload, ''::bytea AS output,
+    COALESCE(j.parent_id, 0)::bigint AS parent_id, COALESCE(j.parent_salt, 0)::int AS parent_salt, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, j.payload::bytea AS payload, ''::bytea AS output,
     j.errors, j.cancelled::bool AS cancelled
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE j.id = $1::bigint AND j.salt = $2::int
@@ -858,6 +1011,7 @@ type GetJobRow struct {
 	RunID        pgtype.UUID
 	Controller   string
 	ParentID     int64
+	ParentSalt   int32
 	Children     int32
 	Progress     string
 	Tags         []string
@@ -891,6 +1045,7 @@ func (q *Queries) GetJob(ctx context.Context, arg GetJobParams) (GetJobRow, erro
 		&i.RunID,
 		&i.Controller,
 		&i.ParentID,
+		&i.ParentSalt,
 		&i.Children,
 		&i.Progress,
 		&i.Tags,
@@ -1015,24 +1170,59 @@ func (q *Queries) GetQueues(ctx context.Context, arg GetQueuesParams) ([]GetQueu
 	return items, nil
 }
 
+const hurryJob = `-- name: HurryJob :one
+UPDATE carillon.jobs SET due_at = LEAST(due_at, now())
+WHERE id = $1::bigint AND salt = $2::int AND state = 'ready'
+RETURNING id, queue_id, shard, priority, due_at, expires_at
+`
+
+type HurryJobParams struct {
+	ID   int64
+	Salt int32
+}
+
+type HurryJobRow struct {
+	ID        int64
+	QueueID   int32
+	Shard     int32
+	Priority  int16
+	DueAt     pgtype.Timestamptz
+	ExpiresAt *time.Time
+}
+
+// A job that waits for its time is due now.
+func (q *Queries) HurryJob(ctx context.Context, arg HurryJobParams) (HurryJobRow, error) {
+	row := q.db.QueryRow(ctx, hurryJob, arg.ID, arg.Salt)
+	var i HurryJobRow
+	err := row.Scan(
+		&i.ID,
+		&i.QueueID,
+		&i.Shard,
+		&i.Priority,
+		&i.DueAt,
+		&i.ExpiresAt,
+	)
+	return i, err
+}
+
 const insertJobs = `-- name: InsertJobs :many
-INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, expires_at, slot, parent_id, cron_job_id, max_attempts, backoff_ms, backoff_max_ms,
-    timeout_ms, priority, unique_key, tags, payload, state, run_id, attempt, run_deployment, controller, started_at, deadline_at)
+INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, expires_at, slot, parent_id, parent_salt, cron_job_id, max_attempts, backoff_ms,
+    backoff_max_ms, timeout_ms, priority, unique_key, tags, payload, state, run_id, attempt, run_deployment, controller, started_at, deadline_at)
 SELECT b.id, b.queue_id, (b.id % 1021)::int, b.salt, now() + make_interval(secs => b.delay_ms / 1000.0), b.expires_at, b.slot, NULLIF(b.parent_id, 0),
-    NULLIF(b.cron_job_id, 0), b.max_attempts, b.backoff_ms, b.backoff_max_ms, b.timeout_ms, b.priority, NULLIF(b.unique_key, ''),
+    CASE WHEN b.parent_id <> 0 THEN b.parent_salt END, NULLIF(b.cron_job_id, 0), b.max_attempts, b.backoff_ms, b.backoff_max_ms, b.timeout_ms, b.priority, NULLIF(b.unique_key, ''),
     CASE WHEN b.tags = '' THEN NULL ELSE string_to_array(b.tags, E'\x1f') END, b.payload,
     CASE WHEN b.starts THEN 'running' ELSE 'ready' END::carillon.job_status, CASE WHEN b.starts THEN b.run_id END, CASE WHEN b.starts THEN 1 ELSE 0 END,
     CASE WHEN b.starts THEN b.run_deployment END, CASE WHEN b.starts THEN $1::text END, CASE WHEN b.starts THEN now() END,
     CASE WHEN b.starts THEN now() + make_interval(secs => (b.timeout_ms + $2::int) / 1000.0) END
 FROM (
-    SELECT COALESCE(NULLIF(a.given, 0), nextval('carillon.job_ids')) AS id, a.given, a.queue_id, a.salt, a.delay_ms, a.expires_at, a.slot, a.parent_id, a.cron_job_id, a.max_attempts, a.backoff_ms, a.backoff_max_ms, a.timeout_ms, a.priority, a.unique_key, a.tags, a.payload, a.run_id, a.run_deployment,
+    SELECT COALESCE(NULLIF(a.given, 0), nextval('carillon.job_ids')) AS id, a.given, a.queue_id, a.salt, a.delay_ms, a.expires_at, a.slot, a.parent_id, a.parent_salt, a.cron_job_id, a.max_attempts, a.backoff_ms, a.backoff_max_ms, a.timeout_ms, a.priority, a.unique_key, a.tags, a.payload, a.run_id, a.run_deployment,
         a.run_id IS NOT NULL AND EXISTS (SELECT FROM carillon.queues q WHERE q.id = a.queue_id AND q.paused_at IS NULL AND NOT q.limited) AS starts
     FROM (SELECT unnest($3::bigint[]) AS given, unnest($4::int[]) AS queue_id, unnest($5::int[]) AS salt,
         unnest($6::bigint[]) AS delay_ms, unnest($7::timestamptz[]) AS expires_at, unnest($8::timestamptz[]) AS slot,
-        unnest($9::bigint[]) AS parent_id, unnest($10::bigint[]) AS cron_job_id, unnest($11::int[]) AS max_attempts,
-        unnest($12::int[]) AS backoff_ms, unnest($13::int[]) AS backoff_max_ms, unnest($14::int[]) AS timeout_ms,
-        unnest($15::smallint[]) AS priority, unnest($16::text[]) AS unique_key, unnest($17::text[]) AS tags,
-        unnest($18::bytea[]) AS payload, unnest($19::uuid[]) AS run_id, unnest($20::bigint[]) AS run_deployment) a
+        unnest($9::bigint[]) AS parent_id, unnest($10::int[]) AS parent_salt, unnest($11::bigint[]) AS cron_job_id, unnest($12::int[]) AS max_attempts,
+        unnest($13::int[]) AS backoff_ms, unnest($14::int[]) AS backoff_max_ms, unnest($15::int[]) AS timeout_ms,
+        unnest($16::smallint[]) AS priority, unnest($17::text[]) AS unique_key, unnest($18::text[]) AS tags,
+        unnest($19::bytea[]) AS payload, unnest($20::uuid[]) AS run_id, unnest($21::bigint[]) AS run_deployment) a
 ) b
 RETURNING id, salt, due_at, created_at, started_at
 `
@@ -1047,6 +1237,7 @@ type InsertJobsParams struct {
 	Expires        []pgtype.Timestamptz
 	Slots          []pgtype.Timestamptz
 	ParentIds      []int64
+	ParentSalts    []int32
 	CronJobIds     []int64
 	MaxAttempts    []int32
 	BackoffsMs     []int32
@@ -1083,6 +1274,7 @@ func (q *Queries) InsertJobs(ctx context.Context, arg InsertJobsParams) ([]Inser
 		arg.Expires,
 		arg.Slots,
 		arg.ParentIds,
+		arg.ParentSalts,
 		arg.CronJobIds,
 		arg.MaxAttempts,
 		arg.BackoffsMs,
@@ -1119,20 +1311,51 @@ func (q *Queries) InsertJobs(ctx context.Context, arg InsertJobsParams) ([]Inser
 	return items, nil
 }
 
+const listChildren = `-- name: ListChildren :many
+SELECT id FROM carillon.jobs WHERE parent_id = ANY ($1::bigint[]) AND id > $2::bigint ORDER BY id LIMIT $3::int
+`
+
+type ListChildrenParams struct {
+	Parents []int64
+	After   int64
+	Page    int32
+}
+
+func (q *Queries) ListChildren(ctx context.Context, arg ListChildrenParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, listChildren, arg.Parents, arg.After, arg.Page)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listEndedJobs = `-- name: ListEndedJobs :many
 SELECT h.id, h.salt, q.tenant, q.ref, h.state::text AS state, h.priority, h.due_at::timestamptz AS due_at, h.created_at::timestamptz AS created_at,
     h.started_at::timestamptz AS started_at, h.ended_at::timestamptz AS ended_at, h.expires_at::timestamptz AS expires_at, h.slot::timestamptz AS slot,
     h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.run_id, COALESCE(h.controller, '')::text AS controller,
-    COALESCE(h.parent_id, 0)::bigint AS parent_id, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, ''::bytea AS payload, ''::bytea AS output,
+    COALESCE(h.parent_id, 0)::bigint AS parent_id, COALESCE(h.parent_salt, 0)::int AS parent_salt, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, ''::bytea AS payload, ''::bytea AS output,
     h.errors, (h.state = 'cancelled')::bool AS cancelled
 FROM carillon.job_history h JOIN carillon.queues q ON q.id = h.queue_id
 WHERE ($1::text = '' OR q.tenant = $1::text) AND ($2::text = '' OR q.ref = $2::text)
   AND ($3::text = '' OR starts_with(q.ref, $3::text || '.'))
   AND (cardinality($4::text[]) = 0 OR h.state::text = ANY ($4::text[]))
-  AND ($5::text = '' OR $5::text = ANY (h.tags)) AND (NOT $6::bool OR (h.state = 'failed' AND NOT h.redriven))
-  AND h.ended_at >= $7::timestamptz AND h.ended_at < $8::timestamptz
-  AND (h.ended_at, h.id) < ($9::timestamptz, $10::bigint)
-ORDER BY h.ended_at DESC, h.id DESC LIMIT $11::int
+  AND ($5::bigint = 0 OR (h.parent_id = $5::bigint AND h.parent_salt = $6::int))
+  AND ($7::text = '' OR $7::text = ANY (h.tags)) AND (NOT $8::bool OR (h.state = 'failed' AND NOT h.redriven))
+  AND h.ended_at >= $9::timestamptz AND h.ended_at < $10::timestamptz
+  AND (h.ended_at, h.id) < ($11::timestamptz, $12::bigint)
+ORDER BY h.ended_at DESC, h.id DESC LIMIT $13::int
 `
 
 type ListEndedJobsParams struct {
@@ -1140,6 +1363,8 @@ type ListEndedJobsParams struct {
 	Ref        string
 	Module     string
 	States     []string
+	Parent     int64
+	ParentSalt int32
 	Tag        string
 	Dead       bool
 	EndedFrom  pgtype.Timestamptz
@@ -1170,6 +1395,7 @@ type ListEndedJobsRow struct {
 	RunID        pgtype.UUID
 	Controller   string
 	ParentID     int64
+	ParentSalt   int32
 	Children     int32
 	Progress     string
 	Tags         []string
@@ -1186,6 +1412,8 @@ func (q *Queries) ListEndedJobs(ctx context.Context, arg ListEndedJobsParams) ([
 		arg.Ref,
 		arg.Module,
 		arg.States,
+		arg.Parent,
+		arg.ParentSalt,
 		arg.Tag,
 		arg.Dead,
 		arg.EndedFrom,
@@ -1222,6 +1450,7 @@ func (q *Queries) ListEndedJobs(ctx context.Context, arg ListEndedJobsParams) ([
 			&i.RunID,
 			&i.Controller,
 			&i.ParentID,
+			&i.ParentSalt,
 			&i.Children,
 			&i.Progress,
 			&i.Tags,
@@ -1244,16 +1473,17 @@ const listJobs = `-- name: ListJobs :many
 SELECT j.id, j.salt, q.tenant, q.ref, j.state::text AS state, j.priority, j.due_at::timestamptz AS due_at, j.created_at::timestamptz AS created_at,
     j.started_at::timestamptz AS started_at, NULLIF(j.due_at, j.due_at)::timestamptz AS ended_at, j.expires_at::timestamptz AS expires_at, j.slot::timestamptz AS slot,
     j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.run_id, COALESCE(j.controller, '')::text AS controller,
-    COALESCE(j.parent_id, 0)::bigint AS parent_id, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, ''::bytea AS payload, ''::bytea AS output,
+    COALESCE(j.parent_id, 0)::bigint AS parent_id, COALESCE(j.parent_salt, 0)::int AS parent_salt, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, ''::bytea AS payload, ''::bytea AS output,
     j.errors, j.cancelled::bool AS cancelled
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE ($1::text = '' OR q.tenant = $1::text) AND ($2::text = '' OR q.ref = $2::text)
   AND ($3::text = '' OR starts_with(q.ref, $3::text || '.'))
   AND (cardinality($4::text[]) = 0 OR j.state::text = ANY ($4::text[]))
   AND ($5::text = '' OR $5::text = ANY (j.tags))
-  AND j.created_at >= $6::timestamptz AND j.created_at < $7::timestamptz
-  AND j.id < $8::bigint
-ORDER BY j.id DESC LIMIT $9::int
+  AND ($6::bigint = 0 OR (j.parent_id = $6::bigint AND j.parent_salt = $7::int))
+  AND j.created_at >= $8::timestamptz AND j.created_at < $9::timestamptz
+  AND j.id < $10::bigint
+ORDER BY j.id DESC LIMIT $11::int
 `
 
 type ListJobsParams struct {
@@ -1262,6 +1492,8 @@ type ListJobsParams struct {
 	Module       string
 	States       []string
 	Tag          string
+	Parent       int64
+	ParentSalt   int32
 	CreatedFrom  pgtype.Timestamptz
 	CreatedUntil pgtype.Timestamptz
 	Before       int64
@@ -1289,6 +1521,7 @@ type ListJobsRow struct {
 	RunID        pgtype.UUID
 	Controller   string
 	ParentID     int64
+	ParentSalt   int32
 	Children     int32
 	Progress     string
 	Tags         []string
@@ -1306,6 +1539,8 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]ListJobsR
 		arg.Module,
 		arg.States,
 		arg.Tag,
+		arg.Parent,
+		arg.ParentSalt,
 		arg.CreatedFrom,
 		arg.CreatedUntil,
 		arg.Before,
@@ -1339,6 +1574,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]ListJobsR
 			&i.RunID,
 			&i.Controller,
 			&i.ParentID,
+			&i.ParentSalt,
 			&i.Children,
 			&i.Progress,
 			&i.Tags,
@@ -1430,6 +1666,31 @@ func (q *Queries) ListQueues(ctx context.Context) ([]ListQueuesRow, error) {
 	return items, nil
 }
 
+const lockChildren = `-- name: LockChildren :many
+SELECT parent_id::bigint AS parent_id FROM carillon.jobs WHERE parent_id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
+`
+
+// The live children of jobs that begin to live again, locked, so that none ends before it is counted.
+func (q *Queries) LockChildren(ctx context.Context, ids []int64) ([]int64, error) {
+	rows, err := q.db.Query(ctx, lockChildren, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var parent_id int64
+		if err := rows.Scan(&parent_id); err != nil {
+			return nil, err
+		}
+		items = append(items, parent_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockLimit = `-- name: LockLimit :one
 SELECT GREATEST(max_running - running, 0)::int AS free FROM carillon.limits WHERE ref = $1::text FOR NO KEY UPDATE
 `
@@ -1459,6 +1720,45 @@ func (q *Queries) LockLimits(ctx context.Context, ref string) ([]string, error) 
 			return nil, err
 		}
 		items = append(items, ref)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockParents = `-- name: LockParents :many
+SELECT id, salt, state, run_id, cancelled FROM carillon.jobs WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
+`
+
+type LockParentsRow struct {
+	ID        int64
+	Salt      int32
+	State     CarillonJobStatus
+	RunID     pgtype.UUID
+	Cancelled bool
+}
+
+// The rows of these jobs, locked in id order, before any of their children is made, ended or cancelled.
+func (q *Queries) LockParents(ctx context.Context, ids []int64) ([]LockParentsRow, error) {
+	rows, err := q.db.Query(ctx, lockParents, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LockParentsRow
+	for rows.Next() {
+		var i LockParentsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Salt,
+			&i.State,
+			&i.RunID,
+			&i.Cancelled,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -1507,6 +1807,31 @@ func (q *Queries) NextJobIDs(ctx context.Context, n int32) ([]int64, error) {
 			return nil, err
 		}
 		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const parentsOf = `-- name: ParentsOf :many
+SELECT DISTINCT parent_id::bigint AS parent_id FROM carillon.jobs WHERE id = ANY ($1::bigint[]) AND parent_id IS NOT NULL
+`
+
+// Whose rows are to be locked before these jobs are ended. A job keeps its parent as long as it lives.
+func (q *Queries) ParentsOf(ctx context.Context, ids []int64) ([]int64, error) {
+	rows, err := q.db.Query(ctx, parentsOf, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var parent_id int64
+		if err := rows.Scan(&parent_id); err != nil {
+			return nil, err
+		}
+		items = append(items, parent_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -1646,6 +1971,24 @@ func (q *Queries) PutLimit(ctx context.Context, arg PutLimitParams) error {
 	return err
 }
 
+const putProgress = `-- name: PutProgress :exec
+UPDATE carillon.jobs j SET progress = a.text
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::uuid[]) AS run_id, unnest($3::text[]) AS text ORDER BY 1) a
+WHERE j.id = a.id AND j.run_id = a.run_id AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' END
+`
+
+type PutProgressParams struct {
+	Ids    []int64
+	RunIds []pgtype.UUID
+	Texts  []string
+}
+
+// What runs say about themselves, by their run ids. HOT: no index knows it.
+func (q *Queries) PutProgress(ctx context.Context, arg PutProgressParams) error {
+	_, err := q.db.Exec(ctx, putProgress, arg.Ids, arg.RunIds, arg.Texts)
+	return err
+}
+
 const putQueues = `-- name: PutQueues :exec
 INSERT INTO carillon.queues (tenant, ref, lane, paused_at, limited)
 SELECT a.tenant, a.ref, a.lane, (SELECT min(p.paused_at) FROM carillon.pauses p WHERE p.tenant IN ('', a.tenant) AND p.ref IN ('', a.ref)),
@@ -1667,34 +2010,60 @@ func (q *Queries) PutQueues(ctx context.Context, arg PutQueuesParams) error {
 	return err
 }
 
-const redriveJob = `-- name: RedriveJob :one
+const redriveJobs = `-- name: RedriveJobs :many
 WITH dead AS (
     UPDATE carillon.job_history h SET redriven = true
-    WHERE h.id = $1::bigint AND h.salt = $2::int AND h.state = 'failed' AND NOT h.redriven
-    RETURNING h.id, h.ended_at, h.created_at, h.due_at, h.started_at, h.expires_at, h.slot, h.parent_id, h.cron_job_id, h.run_deployment, h.queue_id, h.salt, h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.priority, h.state, h.run_id, h.controller, h.progress, h.tags, h.payload, h.output, h.errors, h.redriven
+    FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::int[]) AS salt ORDER BY 1) a
+    WHERE h.id = a.id AND h.salt = a.salt AND h.state = 'failed' AND NOT h.redriven
+    RETURNING h.id, h.ended_at, h.created_at, h.due_at, h.started_at, h.expires_at, h.slot, h.parent_id, h.parent_salt, h.cron_job_id, h.run_deployment, h.queue_id, h.salt, h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.priority, h.state, h.run_id, h.controller, h.progress, h.tags, h.payload, h.output, h.errors, h.redriven
 )
 INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors)
 SELECT id, queue_id, (id % 1021)::int, salt, now(), created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors FROM dead
 ON CONFLICT (id) DO NOTHING
-RETURNING id, queue_id
+RETURNING id, queue_id, shard, priority, due_at, expires_at
 `
 
-type RedriveJobParams struct {
-	ID   int64
-	Salt int32
+type RedriveJobsParams struct {
+	Ids   []int64
+	Salts []int32
 }
 
-type RedriveJobRow struct {
-	ID      int64
-	QueueID int32
+type RedriveJobsRow struct {
+	ID        int64
+	QueueID   int32
+	Shard     int32
+	Priority  int16
+	DueAt     pgtype.Timestamptz
+	ExpiresAt *time.Time
 }
 
-// Makes a dead job live again, with its attempts anew; its history stays, marked.
-func (q *Queries) RedriveJob(ctx context.Context, arg RedriveJobParams) (RedriveJobRow, error) {
-	row := q.db.QueryRow(ctx, redriveJob, arg.ID, arg.Salt)
-	var i RedriveJobRow
-	err := row.Scan(&i.ID, &i.QueueID)
-	return i, err
+// Makes dead jobs live again, with their attempts anew; their history stays, marked. One that was a child is none any
+// more: its parent has counted its end.
+func (q *Queries) RedriveJobs(ctx context.Context, arg RedriveJobsParams) ([]RedriveJobsRow, error) {
+	rows, err := q.db.Query(ctx, redriveJobs, arg.Ids, arg.Salts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RedriveJobsRow
+	for rows.Next() {
+		var i RedriveJobsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.QueueID,
+			&i.Shard,
+			&i.Priority,
+			&i.DueAt,
+			&i.ExpiresAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const resumeQueues = `-- name: ResumeQueues :many
@@ -1738,21 +2107,22 @@ func (q *Queries) ResumeQueues(ctx context.Context, arg ResumeQueuesParams) ([]i
 const retryJobs = `-- name: RetryJobs :many
 WITH back AS (
     UPDATE carillon.jobs j
-    SET state = 'ready', due_at = CASE WHEN a.delay_ms = 0 AND NOT a.counted THEN j.due_at ELSE now() + make_interval(secs => a.delay_ms / 1000.0) END,
-        run_id = NULL, controller = NULL, started_at = NULL, deadline_at = NULL, run_deployment = NULL,
+    SET state = CASE WHEN a.awaits AND j.children > 0 THEN 'blocked' ELSE 'ready' END::carillon.job_status, due_at = CASE WHEN a.delay_ms = 0 AND NOT a.counted THEN j.due_at ELSE now() + make_interval(secs => a.delay_ms / 1000.0) END,
+        run_id = NULL, controller = NULL, started_at = NULL, deadline_at = NULL, run_deployment = NULL, progress = COALESCE(NULLIF(a.progress, ''), j.progress),
         attempt = j.attempt - CASE WHEN a.counted THEN 0 ELSE 1 END,
         errors = CASE WHEN a.verdict = '' THEN j.errors ELSE carillon.add_error(j.errors,
             jsonb_build_object('at', now(), 'attempt', j.attempt, 'run', a.run_id, 'verdict', a.verdict, 'text', a.text)) END
     FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::uuid[]) AS run_id, unnest($3::bigint[]) AS delay_ms,
-                 unnest($4::bool[]) AS counted, unnest($5::text[]) AS verdict, unnest($6::text[]) AS text ORDER BY 1) a
+                 unnest($4::bool[]) AS counted, unnest($5::bool[]) AS awaits, unnest($6::text[]) AS verdict,
+                 unnest($7::text[]) AS text, unnest($8::text[]) AS progress ORDER BY 1) a
     WHERE j.id = a.id AND j.run_id = a.run_id AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND NOT j.cancelled END
-    RETURNING j.id, a.run_id, j.queue_id, j.due_at, j.limited
+    RETURNING j.id, a.run_id, j.queue_id, j.due_at, j.limited, j.state
 ), places AS (
     UPDATE carillon.limits l SET running = GREATEST(l.running - a.n, 0)
     FROM (SELECT q.ref, count(*)::int AS n FROM back g JOIN carillon.queues q ON q.id = g.queue_id WHERE g.limited GROUP BY q.ref ORDER BY q.ref) a
     WHERE l.ref = a.ref
 )
-SELECT id, run_id::uuid AS run_id, queue_id, due_at FROM back
+SELECT id, run_id::uuid AS run_id, queue_id, due_at, state FROM back
 `
 
 type RetryJobsParams struct {
@@ -1760,8 +2130,10 @@ type RetryJobsParams struct {
 	RunIds   []pgtype.UUID
 	DelaysMs []int64
 	Counted  []bool
+	Awaits   []bool
 	Verdicts []string
 	Texts    []string
+	Progress []string
 }
 
 type RetryJobsRow struct {
@@ -1769,19 +2141,23 @@ type RetryJobsRow struct {
 	RunID   pgtype.UUID
 	QueueID int32
 	DueAt   pgtype.Timestamptz
+	State   CarillonJobStatus
 }
 
 // Gives jobs back, fenced by run id: after a failed run (counted), or after one that did not begin (no room, drain) or
 // was snoozed, whose attempt is taken back. One that comes again at once keeps its due time, and so its turn. A job that
-// was cancelled in the run is not returned: FinishJobs ends it.
+// was cancelled in the run is not returned: FinishJobs ends it. One that awaits its children is blocked while any lives:
+// who ends one changes the same row.
 func (q *Queries) RetryJobs(ctx context.Context, arg RetryJobsParams) ([]RetryJobsRow, error) {
 	rows, err := q.db.Query(ctx, retryJobs,
 		arg.Ids,
 		arg.RunIds,
 		arg.DelaysMs,
 		arg.Counted,
+		arg.Awaits,
 		arg.Verdicts,
 		arg.Texts,
+		arg.Progress,
 	)
 	if err != nil {
 		return nil, err
@@ -1795,6 +2171,7 @@ func (q *Queries) RetryJobs(ctx context.Context, arg RetryJobsParams) ([]RetryJo
 			&i.RunID,
 			&i.QueueID,
 			&i.DueAt,
+			&i.State,
 		); err != nil {
 			return nil, err
 		}

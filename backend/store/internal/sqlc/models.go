@@ -190,7 +190,10 @@ func (ns NullCarillonJobStatus) Value() (driver.Value, error) {
 type CarillonOverlap string
 
 const (
-	CarillonOverlapSkip CarillonOverlap = "skip"
+	CarillonOverlapSkip   CarillonOverlap = "skip"
+	CarillonOverlapQueue  CarillonOverlap = "queue"
+	CarillonOverlapAllow  CarillonOverlap = "allow"
+	CarillonOverlapCancel CarillonOverlap = "cancel"
 )
 
 func (e *CarillonOverlap) Scan(src interface{}) error {
@@ -364,6 +367,11 @@ type CronJob struct {
 	Schedule      string
 	TimeZone      string
 	Controller    *string
+	Fires         bool
+	QueueID       *int32
+	MaxAttempts   int32
+	BackoffMs     int32
+	BackoffMaxMs  int32
 }
 
 type Deployment struct {
@@ -393,6 +401,8 @@ type Run struct {
 	Kind         CarillonRunKind
 	Controller   *string
 	Error        *string
+	JobID        *int64
+	JobSalt      *int32
 }
 
 type Runner struct {

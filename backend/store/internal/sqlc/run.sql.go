@@ -102,7 +102,7 @@ func (q *Queries) FindOverlaps(ctx context.Context, since pgtype.Timestamptz) ([
 }
 
 const listExecuting = `-- name: ListExecuting :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, COALESCE(d.key, '')::text AS deployment
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, COALESCE(d.key, '')::text AS deployment
 FROM carillon.cron_jobs j
 JOIN carillon.modules m ON m.id = j.module_id
 LEFT JOIN carillon.deployments d ON d.id = j.run_deployment
@@ -177,6 +177,11 @@ func (q *Queries) ListExecuting(ctx context.Context, arg ListExecutingParams) ([
 			&i.CronJob.Schedule,
 			&i.CronJob.TimeZone,
 			&i.CronJob.Controller,
+			&i.CronJob.Fires,
+			&i.CronJob.QueueID,
+			&i.CronJob.MaxAttempts,
+			&i.CronJob.BackoffMs,
+			&i.CronJob.BackoffMaxMs,
 			&i.Deployment,
 		); err != nil {
 			return nil, err
@@ -190,7 +195,7 @@ func (q *Queries) ListExecuting(ctx context.Context, arg ListExecutingParams) ([
 }
 
 const listHistory = `-- name: ListHistory :many
-SELECT r.cron_job_id, r.slot, r.slot_to, r.started_at, r.ended_at, r.deployment_id, r.count, r.attempt, r.run_id, r.verdict, r.kind, r.controller, r.error, j.ref, COALESCE(d.key, '')::text AS deployment
+SELECT r.cron_job_id, r.slot, r.slot_to, r.started_at, r.ended_at, r.deployment_id, r.count, r.attempt, r.run_id, r.verdict, r.kind, r.controller, r.error, r.job_id, r.job_salt, j.ref, COALESCE(d.key, '')::text AS deployment
 FROM carillon.runs r
 JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
 LEFT JOIN carillon.deployments d ON d.id = r.deployment_id
@@ -235,6 +240,8 @@ func (q *Queries) ListHistory(ctx context.Context, arg ListHistoryParams) ([]Lis
 			&i.Run.Kind,
 			&i.Run.Controller,
 			&i.Run.Error,
+			&i.Run.JobID,
+			&i.Run.JobSalt,
 			&i.Ref,
 			&i.Deployment,
 		); err != nil {
@@ -249,7 +256,7 @@ func (q *Queries) ListHistory(ctx context.Context, arg ListHistoryParams) ([]Lis
 }
 
 const listRuns = `-- name: ListRuns :many
-SELECT r.cron_job_id, r.slot, r.slot_to, r.started_at, r.ended_at, r.deployment_id, r.count, r.attempt, r.run_id, r.verdict, r.kind, r.controller, r.error, j.ref, COALESCE(d.key, '')::text AS deployment
+SELECT r.cron_job_id, r.slot, r.slot_to, r.started_at, r.ended_at, r.deployment_id, r.count, r.attempt, r.run_id, r.verdict, r.kind, r.controller, r.error, r.job_id, r.job_salt, j.ref, COALESCE(d.key, '')::text AS deployment
 FROM carillon.runs r
 JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
 JOIN carillon.modules m ON m.id = j.module_id
@@ -318,6 +325,8 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Run.Kind,
 			&i.Run.Controller,
 			&i.Run.Error,
+			&i.Run.JobID,
+			&i.Run.JobSalt,
 			&i.Ref,
 			&i.Deployment,
 		); err != nil {
@@ -332,7 +341,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 }
 
 const listRunsSince = `-- name: ListRunsSince :many
-SELECT r.cron_job_id, r.slot, r.slot_to, r.started_at, r.ended_at, r.deployment_id, r.count, r.attempt, r.run_id, r.verdict, r.kind, r.controller, r.error, j.ref, COALESCE(d.key, '')::text AS deployment
+SELECT r.cron_job_id, r.slot, r.slot_to, r.started_at, r.ended_at, r.deployment_id, r.count, r.attempt, r.run_id, r.verdict, r.kind, r.controller, r.error, r.job_id, r.job_salt, j.ref, COALESCE(d.key, '')::text AS deployment
 FROM carillon.runs r
 JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
 JOIN carillon.modules m ON m.id = j.module_id
@@ -392,6 +401,8 @@ func (q *Queries) ListRunsSince(ctx context.Context, arg ListRunsSinceParams) ([
 			&i.Run.Kind,
 			&i.Run.Controller,
 			&i.Run.Error,
+			&i.Run.JobID,
+			&i.Run.JobSalt,
 			&i.Ref,
 			&i.Deployment,
 		); err != nil {

@@ -47,6 +47,10 @@ const (
 	PeerServiceHintProcedure = "/carillon.v1.PeerService/Hint"
 	// PeerServiceInterruptedProcedure is the fully-qualified name of the PeerService's Interrupted RPC.
 	PeerServiceInterruptedProcedure = "/carillon.v1.PeerService/Interrupted"
+	// PeerServiceHintJobsProcedure is the fully-qualified name of the PeerService's HintJobs RPC.
+	PeerServiceHintJobsProcedure = "/carillon.v1.PeerService/HintJobs"
+	// PeerServiceCancelRunProcedure is the fully-qualified name of the PeerService's CancelRun RPC.
+	PeerServiceCancelRunProcedure = "/carillon.v1.PeerService/CancelRun"
 )
 
 // ClusterServiceClient is a client for the carillon.v1.ClusterService service.
@@ -199,6 +203,10 @@ type PeerServiceClient interface {
 	Hint(context.Context, *v1.HintRequest) (*v1.HintResponse, error)
 	// Interrupted says whether the asked controller's own heartbeats fail at present.
 	Interrupted(context.Context, *v1.InterruptedRequest) (*v1.InterruptedResponse, error)
+	// HintJobs says that queues have new jobs in the asked controller's shards, or that queues changed.
+	HintJobs(context.Context, *v1.HintJobsRequest) (*v1.HintJobsResponse, error)
+	// CancelRun ends the run of a job that was cancelled, where it executes.
+	CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error)
 }
 
 // NewPeerServiceClient constructs a client for the carillon.v1.PeerService service. By default, it
@@ -224,6 +232,18 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Interrupted")),
 			connect.WithClientOptions(opts...),
 		),
+		hintJobs: connect.NewClient[v1.HintJobsRequest, v1.HintJobsResponse](
+			httpClient,
+			baseURL+PeerServiceHintJobsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("HintJobs")),
+			connect.WithClientOptions(opts...),
+		),
+		cancelRun: connect.NewClient[v1.CancelRunRequest, v1.CancelRunResponse](
+			httpClient,
+			baseURL+PeerServiceCancelRunProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("CancelRun")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -231,6 +251,8 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 type peerServiceClient struct {
 	hint        *connect.Client[v1.HintRequest, v1.HintResponse]
 	interrupted *connect.Client[v1.InterruptedRequest, v1.InterruptedResponse]
+	hintJobs    *connect.Client[v1.HintJobsRequest, v1.HintJobsResponse]
+	cancelRun   *connect.Client[v1.CancelRunRequest, v1.CancelRunResponse]
 }
 
 // Hint calls carillon.v1.PeerService.Hint.
@@ -251,12 +273,34 @@ func (c *peerServiceClient) Interrupted(ctx context.Context, req *v1.Interrupted
 	return nil, err
 }
 
+// HintJobs calls carillon.v1.PeerService.HintJobs.
+func (c *peerServiceClient) HintJobs(ctx context.Context, req *v1.HintJobsRequest) (*v1.HintJobsResponse, error) {
+	response, err := c.hintJobs.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CancelRun calls carillon.v1.PeerService.CancelRun.
+func (c *peerServiceClient) CancelRun(ctx context.Context, req *v1.CancelRunRequest) (*v1.CancelRunResponse, error) {
+	response, err := c.cancelRun.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // PeerServiceHandler is an implementation of the carillon.v1.PeerService service.
 type PeerServiceHandler interface {
 	// Hint says that rows changed. The answer comes after the rows were read again.
 	Hint(context.Context, *v1.HintRequest) (*v1.HintResponse, error)
 	// Interrupted says whether the asked controller's own heartbeats fail at present.
 	Interrupted(context.Context, *v1.InterruptedRequest) (*v1.InterruptedResponse, error)
+	// HintJobs says that queues have new jobs in the asked controller's shards, or that queues changed.
+	HintJobs(context.Context, *v1.HintJobsRequest) (*v1.HintJobsResponse, error)
+	// CancelRun ends the run of a job that was cancelled, where it executes.
+	CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -278,12 +322,28 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Interrupted")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceHintJobsHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceHintJobsProcedure,
+		svc.HintJobs,
+		connect.WithSchema(peerServiceMethods.ByName("HintJobs")),
+		connect.WithHandlerOptions(opts...),
+	)
+	peerServiceCancelRunHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceCancelRunProcedure,
+		svc.CancelRun,
+		connect.WithSchema(peerServiceMethods.ByName("CancelRun")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/carillon.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PeerServiceHintProcedure:
 			peerServiceHintHandler.ServeHTTP(w, r)
 		case PeerServiceInterruptedProcedure:
 			peerServiceInterruptedHandler.ServeHTTP(w, r)
+		case PeerServiceHintJobsProcedure:
+			peerServiceHintJobsHandler.ServeHTTP(w, r)
+		case PeerServiceCancelRunProcedure:
+			peerServiceCancelRunHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -299,4 +359,12 @@ func (UnimplementedPeerServiceHandler) Hint(context.Context, *v1.HintRequest) (*
 
 func (UnimplementedPeerServiceHandler) Interrupted(context.Context, *v1.InterruptedRequest) (*v1.InterruptedResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("carillon.v1.PeerService.Interrupted is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) HintJobs(context.Context, *v1.HintJobsRequest) (*v1.HintJobsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("carillon.v1.PeerService.HintJobs is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("carillon.v1.PeerService.CancelRun is not implemented"))
 }

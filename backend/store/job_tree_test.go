@@ -1,0 +1,639 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"carillon/backend/core/cron"
+	"carillon/backend/core/job"
+	"carillon/backend/store/storetest"
+)
+
+// runningJob enqueues a job and claims it.
+func runningJob(t *testing.T, db storetest.DB, q job.Queue) job.Claimed {
+	t.Helper()
+	return claimAll(t, db, ready(t, db, q, 1)...)[0]
+}
+
+// childOf is a job that a run makes.
+func childOf(q job.Queue, parent job.Claimed) job.Enqueue {
+	e := aJob(q)
+	e.Parent, e.ParentRun = parent.ID, parent.Run
+	return e
+}
+
+func children(t *testing.T, db storetest.DB, q job.Queue, parent job.Claimed, n int) []job.ID {
+	t.Helper()
+	var ids []job.ID
+	for _, e := range enqueue(t, db, slices.Repeat([]job.Enqueue{childOf(q, parent)}, n)...) {
+		if e.Err != nil || e.N == 0 {
+			t.Fatalf("child %+v", e)
+		}
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+var awaits = job.Outcome{Verdict: cron.Succeeded, Await: true}
+
+// wrongCounts are jobs whose count of children is not the truth, and those that wait for nobody: in every snapshot none.
+func wrongCounts(db storetest.DB) (wrong, wedged int) {
+	db.Scan(`SELECT count(*) FILTER (WHERE p.children <> (SELECT count(*) FROM carillon.jobs c WHERE c.parent_id = p.id)),
+		count(*) FILTER (WHERE p.state = 'blocked' AND p.children = 0) FROM carillon.jobs p`, nil, &wrong, &wedged)
+	return wrong, wedged
+}
+
+func right(t *testing.T, db storetest.DB) {
+	t.Helper()
+	if wrong, wedged := wrongCounts(db); wrong != 0 || wedged != 0 {
+		t.Fatalf("%d counts of children are wrong, %d jobs wait for nobody", wrong, wedged)
+	}
+}
+
+func TestAParentWaitsForItsChildren(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		q, kids := putQueue(t, db, "t", "m.v", 2), putQueue(t, db, "t", "m.child", 3)
+		p := runningJob(t, db, q)
+		ids := children(t, db, kids, p, 3)
+		if j := getJob(t, db, p.ID); j.Children != 3 || j.State != job.Running {
+			t.Fatalf("parent %+v", j)
+		}
+		if j := getJob(t, db, ids[0]); j.Parent != p.ID {
+			t.Errorf("child %+v", j)
+		}
+		if done := retry(t, db, endOf(p, awaits)); !done[0].Accepted || done[0].State != job.Blocked {
+			t.Fatalf("done %+v", done)
+		}
+		if j := getJob(t, db, p.ID); j.State != job.Blocked || j.Attempt != 0 || len(j.Errors) != 0 || !j.Run.IsZero() {
+			t.Errorf("parent %+v", j)
+		}
+		if won := claimAll(t, db, p.ID); len(won) != 0 || len(window(t, db, job.Cut{Queue: q.ID}, 10)) != 0 {
+			t.Fatalf("a blocked job is offered: %+v", won)
+		}
+		won := claimAll(t, db, ids...)
+		if len(won) != 3 || won[0].Parent != p.N {
+			t.Fatalf("won %+v", won)
+		}
+		// A failure that is retried is no end; a death, a success and a cancel are.
+		if done := retry(t, db, endOf(won[0], failed)); done[0].State != job.Ready || done[0].Woken.ID != 0 {
+			t.Errorf("done %+v", done)
+		}
+		db.Exec("UPDATE carillon.jobs SET due_at = now() - interval '1 second' WHERE state = 'ready'")
+		again := claimAll(t, db, ids[0])[0]
+		done := finish(t, db, endOf(again, job.Outcome{Verdict: cron.Failed, Final: true}), endOf(won[1], succeeded))
+		if !done[0].Accepted || !done[1].Accepted || done[0].Woken.ID != 0 || done[1].Woken.ID != 0 || done[0].Parent != p.N {
+			t.Errorf("done %+v", done)
+		}
+		right(t, db)
+		last := finish(t, db, endOf(won[2], succeeded))[0]
+		if w := last.Woken; w.ID != p.N || w.Queue != q.ID || int64(w.Shard) != p.N%1021 || w.Priority != 500 || db.Now().Sub(w.Due).Abs() > time.Minute {
+			t.Errorf("last %+v", last)
+		}
+		if w := window(t, db, job.Cut{Queue: q.ID}, 10); len(w) != 1 || w[0].ID != p.N || !w[0].Due.Equal(last.Woken.Due) {
+			t.Errorf("window %+v, woken %+v", w, last.Woken)
+		}
+		if again := finish(t, db, endOf(won[2], succeeded))[0]; !again.Accepted || !again.Repeated {
+			t.Errorf("repeated %+v", again)
+		}
+		second := claimAll(t, db, p.ID)
+		if len(second) != 1 || second[0].Attempt != 1 {
+			t.Fatalf("the parent again: %+v", second)
+		}
+		// Without children it comes again at once.
+		if done := retry(t, db, endOf(second[0], awaits)); done[0].State != job.Ready || len(claimAll(t, db, p.ID)) != 1 {
+			t.Errorf("done %+v", done)
+		}
+		list, err := db.ListEndedJobs(t.Context(), job.Filter{Parent: p.ID}, job.Cursor{}, 10)
+		if err != nil || len(list) != 3 || list[0].Parent != p.ID {
+			t.Errorf("children %+v, %v", list, err)
+		}
+		if list, err := db.ListEndedJobs(t.Context(), job.Filter{Parent: job.ID{N: p.N, Salt: p.Salt + 1}}, job.Cursor{}, 10); err != nil || len(list) != 0 {
+			t.Errorf("of a guessed parent: %+v, %v", list, err)
+		}
+	})
+}
+
+func TestOnlyTheParentsRunMakesChildren(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		q := putQueue(t, db, "t", "m.v", 2)
+		p := runningJob(t, db, q)
+		refused := func(why string, e job.Enqueue) {
+			t.Helper()
+			out := enqueue(t, db, aJob(q), e, aJob(q)) // its neighbours are in
+			field := (*job.FieldError)(nil)
+			if out[0].Err != nil || out[2].Err != nil || !errors.As(out[1].Err, &field) || field.Field != "parent" || !errors.Is(out[1].Err, cron.ErrPrecond) || out[1].N != 0 {
+				t.Errorf("%s: %+v", why, out)
+			}
+		}
+		guessed, other, waiting := childOf(q, p), childOf(q, p), childOf(q, p)
+		guessed.Parent.Salt++
+		other.ParentRun = newRun()
+		waiting.Parent = ready(t, db, q, 1)[0]
+		refused("a guessed id", guessed)
+		refused("another run", other)
+		refused("a job that waits", waiting)
+		retry(t, db, endOf(p, job.Outcome{Requeue: true}))
+		refused("a run that is over", childOf(q, p))
+		p = claimAll(t, db, p.ID)[0]
+		keyed := childOf(q, p)
+		keyed.Idempotency = "k"
+		first := enqueue(t, db, keyed)[0]
+		if second := enqueue(t, db, keyed, keyed); !second[0].Existing || second[0].ID != first.ID || !second[1].Existing {
+			t.Errorf("the same child twice: %+v", second)
+		}
+		if j := getJob(t, db, p.ID); j.Children != 1 {
+			t.Errorf("%d children, want 1: what exists is not counted again", j.Children)
+		}
+		// Started at once, where a runner is free.
+		at := childOf(q, p)
+		at.Run, at.Deployment = newRun(), 7
+		if out := enqueue(t, db, at)[0]; out.Err != nil || out.Started.IsZero() {
+			t.Errorf("started %+v", out)
+		} else {
+			c := job.Claimed{ID: out.ID, Run: at.Run, Attempt: 1, Parent: p.N}
+			finish(t, db, endOf(c, succeeded))
+		}
+		right(t, db)
+		if _, err := db.CancelJob(t.Context(), p.ID, ""); err != nil {
+			t.Fatal(err)
+		}
+		refused("a parent that is cancelled", childOf(q, p))
+		finish(t, db, endOf(p, succeeded))
+		refused("a parent that has ended", childOf(q, p))
+		right(t, db)
+	})
+}
+
+// An end that forgot whose child the job is changes nothing: it would leave the parent waiting for ever.
+func TestAChildIsEndedAsOne(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	q := putQueue(t, db, "t", "m.v", 2)
+	p := runningJob(t, db, q)
+	c := claimAll(t, db, children(t, db, q, p, 1)...)[0]
+	forgetful := endOf(c, succeeded)
+	forgetful.Parent = 0
+	if done := finish(t, db, forgetful); done[0].Accepted {
+		t.Errorf("done %+v", done)
+	}
+	if done := finish(t, db, endOf(c, succeeded)); !done[0].Accepted {
+		t.Errorf("done %+v", done)
+	}
+	// Sweeps know the parent.
+	c = claimAll(t, db, children(t, db, q, p, 1)...)[0]
+	db.Controller("sweeper", time.Minute)
+	lost, err := db.FindLostJobs(t.Context(), "sweeper", lease, silence, 10)
+	own, err2 := db.FindOwnJobs(t.Context(), "c1", 0, 0, 10)
+	if err != nil || err2 != nil || len(lost) != 2 || len(own) != 2 || !slices.ContainsFunc(lost, func(l job.Lost) bool { return l.ID == c.ID && l.Parent == p.N }) ||
+		!slices.ContainsFunc(own, func(o job.Claimed) bool { return o.ID == c.ID && o.Parent == p.N }) {
+		t.Errorf("lost %+v, own %+v, %v, %v", lost, own, err, err2)
+	}
+}
+
+// Two last children that end in the same instant: exactly one wakes the parent. Forced by the parent's lock that both
+// wait for, then raced.
+func TestTwoLastChildrenWakeOnce(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		q := putQueue(t, db, "t", "m.v", 2)
+		for n := range 60 {
+			p := runningJob(t, db, q)
+			won := claimAll(t, db, children(t, db, q, p, 2)...)
+			retry(t, db, endOf(p, awaits))
+			var hold lockHold
+			if n < 5 {
+				hold = holdJob(t, db, p.ID)
+			}
+			begin := make(chan struct{})
+			var wg sync.WaitGroup
+			woken := make(chan job.Waiting, 2)
+			for i := range won {
+				wg.Go(func() {
+					<-begin
+					var w job.Waiting
+					if n%3 == 2 && i == 0 { // one of them by a cancel in its run
+						if _, err := db.CancelJob(context.Background(), won[i].ID, ""); err != nil {
+							t.Error(err)
+						}
+					}
+					done, err := db.FinishJobs(context.Background(), []job.End{endOf(won[i], succeeded)})
+					if err != nil || len(done) != 1 || !done[0].Accepted {
+						t.Error(done, err)
+						return
+					}
+					if w = done[0].Woken; w.ID != 0 {
+						woken <- w
+					}
+				})
+			}
+			close(begin)
+			hold.release(t, db, 2)
+			wg.Wait()
+			j := getJob(t, db, p.ID)
+			if len(woken) != 1 || (<-woken).ID != p.N || j.State != job.Ready || j.Children != 0 {
+				t.Fatalf("round %d: %d woke it, job %+v", n, len(woken)+1, j)
+			}
+		}
+	})
+}
+
+// lockHold is a row that is locked by somebody else until others wait for it.
+type lockHold struct{ end func() }
+
+func holdJob(t *testing.T, db storetest.DB, id job.ID) lockHold {
+	t.Helper()
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM carillon.jobs WHERE id = $1 FOR UPDATE", id.N); err != nil {
+		t.Fatal(err)
+	}
+	return lockHold{func() { tx.Rollback(context.Background()) }}
+}
+
+func (h lockHold) release(t *testing.T, db storetest.DB, waiters int) {
+	t.Helper()
+	if h.end == nil {
+		return
+	}
+	waitFor(t, func() bool {
+		var waiting int
+		db.Scan("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()", nil, &waiting)
+		return waiting >= waiters
+	})
+	h.end()
+}
+
+// The parent's await against its last child's end, and a new child against the parent's end.
+func TestParentAgainstChild(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		q := putQueue(t, db, "t", "m.v", 2)
+		blocked, at, late, in := 0, 0, 0, 0
+		for n := range 80 {
+			p := runningJob(t, db, q)
+			c := claimAll(t, db, children(t, db, q, p, 1)...)[0]
+			var hold lockHold
+			if n < 8 {
+				hold = holdJob(t, db, p.ID)
+			}
+			begin := make(chan struct{})
+			var wg sync.WaitGroup
+			var awaited, ended job.Ended
+			var made job.Enqueued
+			one := func(f func() error) {
+				wg.Go(func() {
+					<-begin
+					if err := f(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			if n%2 == 0 {
+				one(func() error {
+					done, err := db.RetryJobs(context.Background(), []job.End{endOf(p, awaits)})
+					awaited = done[0]
+					return err
+				})
+				one(func() error {
+					done, err := db.FinishJobs(context.Background(), []job.End{endOf(c, succeeded)})
+					ended = done[0]
+					return err
+				})
+			} else {
+				one(func() error {
+					done, err := db.FinishJobs(context.Background(), []job.End{endOf(p, succeeded)})
+					ended = done[0]
+					return err
+				})
+				one(func() error {
+					out, err := db.EnqueueJobs(context.Background(), "c1", time.Minute, []job.Enqueue{childOf(q, p)})
+					made = out[0]
+					return err
+				})
+			}
+			close(begin)
+			hold.release(t, db, 2)
+			wg.Wait()
+			right(t, db)
+			if n%2 == 1 {
+				switch {
+				case made.Err == nil && made.N != 0:
+					in++
+				case errors.Is(made.Err, cron.ErrPrecond):
+					late++
+				default:
+					t.Fatalf("made %+v", made)
+				}
+				continue
+			}
+			if j := getJob(t, db, p.ID); j.State != job.Ready || !awaited.Accepted || !ended.Accepted || (awaited.State == job.Blocked) != (ended.Woken.ID == p.N) {
+				t.Fatalf("awaited %+v, ended %+v, job %+v", awaited, ended, j)
+			}
+			if awaited.State == job.Blocked {
+				blocked++
+			} else {
+				at++
+			}
+		}
+		t.Logf("blocked and woken %d, ready at once %d; child made %d, too late %d", blocked, at, in, late)
+	})
+}
+
+// A cancel reaches the whole tree: what waits ends, what runs is asked.
+func TestCancelFellsTheTree(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		ctx := t.Context()
+		q := putQueue(t, db, "t", "m.v", 2)
+		above := runningJob(t, db, q) // the root is a child, too
+		root := claimAll(t, db, children(t, db, q, above, 1)...)[0]
+		retry(t, db, endOf(above, awaits))
+		level := claimAll(t, db, children(t, db, q, root, 3)...)
+		grand := children(t, db, q, level[0], 2) // below one that waits for them
+		retry(t, db, endOf(level[0], awaits))
+		below := claimAll(t, db, children(t, db, q, level[1], 1)...)[0] // below one that runs
+		waits := children(t, db, q, below, 1)[0]
+		finish(t, db, endOf(level[2], succeeded))
+		retry(t, db, endOf(root, awaits))
+		right(t, db)
+
+		c, err := db.CancelJob(ctx, root.ID, "enough")
+		if err != nil || c.ID != root.ID || c.State != job.Cancelled {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		if c.Tree.Ended != 4 || len(c.Tree.Asked) != 2 || c.Tree.Asked[0].ID != level[1].ID || c.Tree.Asked[1].Run != below.Run || c.Tree.Asked[1].Controller != "c1" || c.Tree.More ||
+			len(c.Tree.Woken) != 1 || c.Tree.Woken[0].ID != above.N {
+			t.Fatalf("tree %+v", c.Tree)
+		}
+		right(t, db)
+		for _, id := range append(grand, waits, level[0].ID) {
+			if j := getJob(t, db, id); j.State != job.Cancelled || len(j.Errors) != 1 || !strings.Contains(j.Errors[0].Text, "enough") {
+				t.Errorf("below: %+v", j)
+			}
+		}
+		if j := getJob(t, db, level[2].ID); j.State != job.Succeeded {
+			t.Errorf("what had ended is %s", j.State)
+		}
+		if j := getJob(t, db, above.ID); j.State != job.Ready || j.Children != 0 {
+			t.Errorf("above: %+v", j)
+		}
+		// Again: nothing but those that still run, and then nothing.
+		if c, err := db.CancelJob(ctx, root.ID, "enough"); err != nil || len(c.Tree.Asked) != 2 || c.Tree.Ended != 0 {
+			t.Errorf("again: %+v, %v", c, err)
+		}
+		finish(t, db, endOf(level[1], succeeded))
+		if done := retry(t, db, endOf(below, awaits)); done[0].State != job.Cancelled {
+			t.Errorf("a cancelled run awaits: %+v", done)
+		}
+		if _, err := db.CancelJob(ctx, root.ID, ""); !errors.Is(err, cron.ErrPrecond) {
+			t.Errorf("at last: %v", err)
+		}
+		right(t, db)
+	})
+}
+
+// A run that ends as cancelled by itself takes its children with it; one that succeeds or dies leaves them going.
+func TestHowAParentEnds(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	q := putQueue(t, db, "t", "m.v", 2)
+	for _, o := range []job.Outcome{succeeded, {Verdict: cron.Failed, Final: true}, {Verdict: cron.Cancelled, Text: "not needed"}} {
+		p := runningJob(t, db, q)
+		ids := children(t, db, q, p, 2)
+		runs := claimAll(t, db, ids[0])[0]
+		done := finish(t, db, endOf(p, o))[0]
+		j := getJob(t, db, ids[1])
+		if o.Verdict != cron.Cancelled {
+			if j.State != job.Ready || len(done.Asked) != 0 {
+				t.Errorf("%s: child %+v, asked %+v", o.Verdict, j, done.Asked)
+			}
+			if done := finish(t, db, endOf(runs, succeeded))[0]; !done.Accepted || done.Woken.ID != 0 {
+				t.Errorf("%s: orphan %+v", o.Verdict, done)
+			}
+			continue
+		}
+		if j.State != job.Cancelled || len(done.Asked) != 1 || done.Asked[0].Run != runs.Run || !getJob(t, db, runs.ID).CancelAsked {
+			t.Errorf("%s: child %+v, asked %+v", o.Verdict, j, done.Asked)
+		}
+	}
+	right(t, db)
+}
+
+func TestExpiryOfTheLastChildWakes(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	q := putQueue(t, db, "t", "m.v", 2)
+	p := runningJob(t, db, q)
+	e := childOf(q, p)
+	e.Expires = db.Now().Add(-time.Second)
+	id := enqueue(t, db, e, e)
+	retry(t, db, endOf(p, awaits))
+	if gone, err := db.ExpireJobs(t.Context(), []int64{id[1].N, id[0].N, p.N}); err != nil || len(gone) != 2 {
+		t.Fatalf("gone %v, %v", gone, err)
+	}
+	if j := getJob(t, db, p.ID); j.State != job.Ready || j.Children != 0 {
+		t.Errorf("parent %+v", j)
+	}
+}
+
+// A dead parent that is re-driven counts its live children again; a dead child that is, is nobody's.
+func TestRedriveInATree(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		ctx := t.Context()
+		q := putQueue(t, db, "t", "m.v", 2)
+		p := runningJob(t, db, q)
+		won := claimAll(t, db, children(t, db, q, p, 3)...)
+		final := job.Outcome{Verdict: cron.Failed, Final: true}
+		finish(t, db, endOf(p, final))
+		finish(t, db, endOf(won[0], final))
+		w, err := db.RetryJob(ctx, p.ID)
+		if err != nil || w.ID != p.N || w.Queue != q.ID {
+			t.Fatalf("%+v, %v", w, err)
+		}
+		if j := getJob(t, db, p.ID); j.Children != 2 || j.State != job.Ready {
+			t.Fatalf("parent %+v", j)
+		}
+		if _, err := db.RetryJob(ctx, won[0].ID); err != nil {
+			t.Fatal(err)
+		}
+		if j := getJob(t, db, won[0].ID); !j.Parent.IsZero() || j.State != job.Ready {
+			t.Errorf("child %+v", j)
+		}
+		right(t, db)
+		p = claimAll(t, db, p.ID)[0]
+		retry(t, db, endOf(p, awaits))
+		if done := finish(t, db, endOf(won[1], succeeded)); done[0].Woken.ID != 0 {
+			t.Errorf("woken by the first: %+v", done)
+		}
+		if done := finish(t, db, endOf(won[2], succeeded)); done[0].Woken.ID != p.N {
+			t.Errorf("not woken by the last: %+v", done)
+		}
+		if done := finish(t, db, endOf(claimAll(t, db, won[0].ID)[0], succeeded)); !done[0].Accepted || done[0].Woken.ID != 0 {
+			t.Errorf("re-driven child: %+v", done)
+		}
+		right(t, db)
+	})
+}
+
+// A child's end in the middle of its parent's re-drive is counted off, whoever of them comes first.
+func TestRedriveAgainstAChildsEnd(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	q := putQueue(t, db, "t", "m.v", 2)
+	for n := range 60 {
+		p := runningJob(t, db, q)
+		c := claimAll(t, db, children(t, db, q, p, 1)...)[0]
+		finish(t, db, endOf(p, job.Outcome{Verdict: cron.Failed, Final: true}))
+		var hold lockHold
+		if n < 6 {
+			hold = holdJob(t, db, c.ID) // both want it: the end to delete it, the re-drive to count it
+		}
+		var wg sync.WaitGroup
+		begin := make(chan struct{})
+		wg.Go(func() {
+			<-begin
+			if done, err := db.FinishJobs(context.Background(), []job.End{endOf(c, succeeded)}); err != nil || !done[0].Accepted {
+				t.Error(done, err)
+			}
+		})
+		wg.Go(func() {
+			<-begin
+			if _, err := db.RetryJob(context.Background(), p.ID); err != nil {
+				t.Error(err)
+			}
+		})
+		close(begin)
+		hold.release(t, db, 2)
+		wg.Wait()
+		if j := getJob(t, db, p.ID); j.Children != 0 || j.State != job.Ready {
+			t.Fatalf("round %d: parent %+v", n, j)
+		}
+	}
+}
+
+func TestRetryJobAndRedriveJobs(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		ctx := t.Context()
+		q := putQueue(t, db, "t", "m.v", 2)
+		e := aJob(q)
+		e.Delay = time.Hour
+		later := enqueue(t, db, e)[0].ID
+		w, err := db.RetryJob(ctx, later)
+		if err != nil || w.ID != later.N || w.Due.After(db.Now()) || len(claimAll(t, db, later)) != 1 {
+			t.Fatalf("%+v, %v", w, err)
+		}
+		due := ready(t, db, q, 1)[0]
+		db.Exec("UPDATE carillon.jobs SET due_at = now() - interval '1 hour' WHERE id = $1", due.N)
+		if w, err := db.RetryJob(ctx, due); err != nil || db.Now().Sub(w.Due) < 59*time.Minute {
+			t.Errorf("one that is due loses its turn: %+v, %v", w, err)
+		}
+		for id, want := range map[job.ID]error{later: cron.ErrPrecond, {N: due.N, Salt: due.Salt + 1}: cron.ErrNotFound} {
+			if _, err := db.RetryJob(ctx, id); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		}
+		blocked := runningJob(t, db, q)
+		children(t, db, q, blocked, 1)
+		retry(t, db, endOf(blocked, awaits))
+		if _, err := db.RetryJob(ctx, blocked.ID); !errors.Is(err, cron.ErrPrecond) || !strings.Contains(err.Error(), "blocked") {
+			t.Errorf("blocked: %v", err)
+		}
+
+		other := putQueue(t, db, "t", "m.w", 2)
+		var ends []job.End
+		for _, q := range []job.Queue{q, other} {
+			for _, c := range claimAll(t, db, ready(t, db, q, 7)...) {
+				ends = append(ends, endOf(c, job.Outcome{Verdict: cron.Failed, Final: true}))
+			}
+		}
+		finish(t, db, ends...)
+		for _, want := range []struct {
+			n    int
+			more bool
+		}{{5, true}, {2, false}, {0, false}} {
+			driven, more, err := db.RedriveJobs(ctx, job.Filter{Ref: "m.w"}, 5)
+			if err != nil || len(driven) != want.n || more != want.more {
+				t.Errorf("driven %d, more %v, %v; want %+v", len(driven), more, err, want)
+			}
+			for _, d := range driven {
+				if d.Queue != other.ID {
+					t.Errorf("driven %+v", d)
+				}
+			}
+		}
+		if driven, more, err := db.RedriveJobs(ctx, job.Filter{Tenant: "t"}, 7); err != nil || len(driven) != 7 || more {
+			t.Errorf("driven %d, more %v, %v", len(driven), more, err)
+		}
+	})
+}
+
+// Progress is written while the run is on, without a new index entry, and ends with it.
+func TestProgress(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		q := putQueue(t, db, "t", "m.v", 2)
+		c := runningJob(t, db, q)
+		put := func(run cron.RunID, text string) {
+			t.Helper()
+			if err := db.PutProgress(t.Context(), []job.Progress{{ID: c.N, Run: run, Text: text}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := func(p string) {
+			t.Helper()
+			if got := getJob(t, db, c.ID).Progress; got != p {
+				t.Errorf("progress %q, want %q", got, p)
+			}
+		}
+		put(c.Run, "half \x00 done")
+		want("half \uFFFD done")
+		put(newRun(), "by another run")
+		want("half \uFFFD done")
+		put(c.Run, strings.Repeat("ü", job.MaxProgress))
+		want(strings.Repeat("ü", job.MaxProgress/2))
+		end := endOf(c, failed)
+		end.Progress = "nearly"
+		retry(t, db, end)
+		put(c.Run, "after the end")
+		want("nearly")
+		db.Exec("UPDATE carillon.jobs SET due_at = now() - interval '1 second'")
+		c = claimAll(t, db, c.ID)[0]
+		want("nearly")
+		end = endOf(c, succeeded)
+		end.Progress = "done"
+		finish(t, db, end)
+		want("done")
+	})
+}
+
+func TestProgressIsHot(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	q := putQueue(t, db, "t", "m.v", 2)
+	var few []job.ID // no two on one page
+	for i, id := range ready(t, db, q, 400) {
+		if i%40 == 0 {
+			few = append(few, id)
+		}
+	}
+	won := claimAll(t, db, few...)
+	var texts []job.Progress
+	for _, c := range won {
+		texts = append(texts, job.Progress{ID: c.N, Run: c.Run, Text: "half"})
+	}
+	if err := db.PutProgress(t.Context(), texts); err != nil {
+		t.Fatal(err)
+	}
+	db.Store.Close() // the statistics come with the end of the sessions
+	waitFor(t, func() bool {
+		var updates, hot int
+		db.Scan("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'carillon.jobs'::regclass", nil, &updates, &hot)
+		if updates == 20 && hot != updates {
+			t.Fatalf("%d of %d updates are HOT", hot, updates)
+		}
+		return updates == 20
+	})
+}
