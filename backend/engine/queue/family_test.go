@@ -217,6 +217,32 @@ func TestProgressIsBestEffort(t *testing.T) {
 	})
 }
 
+// The end is decided and not written yet: what the run says now is too late.
+func TestNoProgressAfterTheOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase()
+		c := d.sole(t, 10, lasting(time.Second), "m.v")
+		id := c.enqueue(t, "m.v")
+		wait(100 * time.Millisecond)
+		run := d.runOf(id)
+		c.store.breaks(func(s string, _ bool) error {
+			if s == "finish" {
+				return errAway
+			}
+			return nil
+		})
+		wait(2 * time.Second)
+		if !c.Known(run) || c.Progress(run, "too late") {
+			t.Error("progress of a run whose outcome is there")
+		}
+		c.store.breaks(nil)
+		wait(10 * time.Second)
+		if e := d.firstEnd(); e.progress != "" || d.count("progress") != 0 {
+			t.Errorf("ended with %q", e.progress)
+		}
+	})
+}
+
 // A lost answer to a child's end: it is repeated, and the parent is found by the next look.
 func TestALostAnswerWakesAllTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
