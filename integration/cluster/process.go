@@ -53,7 +53,7 @@ type process struct {
 	read   int // of its log, by unblocked
 }
 
-// launch starts a binary; it ends with us, however we go.
+// launch starts a binary, ours by its name or another by its path; it ends with us, however we go.
 func (c *Cluster) launch(p *process, name, program string, env []string, args ...string) error {
 	p.name, p.log, p.done = name, filepath.Join(c.dir, name+".log"), make(chan struct{})
 	out, err := os.Create(p.log)
@@ -61,7 +61,10 @@ func (c *Cluster) launch(p *process, name, program string, env []string, args ..
 		return err
 	}
 	defer out.Close()
-	p.cmd = exec.Command(filepath.Join(bin.dir, program), args...)
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(bin.dir, program)
+	}
+	p.cmd = exec.Command(program, args...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Env = append(os.Environ(), env...)
 	if err := startTied(p.cmd); err != nil {
