@@ -41,8 +41,11 @@ func (s *Store) EnqueueJobs(ctx context.Context, controller string, grace time.D
 			}
 		}
 	})
+	if err == nil {
+		return out, nil
+	}
 	if err = wrap("enqueue jobs", err); !isData(err) {
-		return out, err
+		return nil, err // what comes along with an error counts as an answer
 	}
 	if len(batch) == 1 {
 		return []job.Enqueued{{Err: err}}, nil

@@ -193,6 +193,11 @@ func (q *Queue) insert(ctx context.Context, pieces []*piece) (err error) {
 	answers, err = q.cfg.Store.EnqueueJobs(stmt, batch)
 	cancel()
 	answers = answers[:min(len(answers), len(batch))]
+	for i := range answers {
+		if answers[i].N == 0 && answers[i].Err == nil {
+			answers[i].Err = errors.New("the store gave no id") // never acknowledge what has none
+		}
+	}
 	if err == nil && len(answers) < len(batch) {
 		err = errors.New("the store left jobs without an answer")
 	}
