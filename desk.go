@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	carillonv1 "carillon/proto/carillon/v1"
@@ -32,6 +33,9 @@ type desk struct {
 	log        *slog.Logger
 	deployment func() string
 	client     *Client // for the verbs; nil without controllers
+	hands      chan task
+	idle       atomic.Int64  // goroutines that wait for a task
+	over       chan struct{} // closed when no task will come
 
 	mu        sync.Mutex
 	runs      map[string]*execution // by run id, until the verb's goroutine ended
@@ -48,7 +52,7 @@ func newDesk(cfg Config, deployment func() string) *desk {
 	return &desk{
 		module: cfg.Module.Name, verbs: cfg.Verbs, capacity: cfg.Capacity, grace: cfg.Grace, log: cfg.Log,
 		deployment: deployment, runs: map[string]*execution{}, refs: map[string]int{},
-		past: newMemory(4096, 4<<20), changed: make(chan struct{}),
+		past: newMemory(4096, 4<<20), changed: make(chan struct{}), hands: make(chan task), over: make(chan struct{}),
 	}
 }
 
@@ -159,10 +163,56 @@ func (d *desk) begin(req *carillonv1.CallRequest, fn Handler, w waiter) {
 	if w.session != nil {
 		w.session.enter()
 	}
-	go d.run(ctx, e, fn, req.GetPayload())
+	d.hand(task{ctx, e, fn, req.GetPayload()})
 }
 
-// run is the verb's goroutine.
+// task is a verb that is to run now.
+type task struct {
+	ctx     context.Context
+	e       *execution
+	fn      Handler
+	payload []byte
+}
+
+const (
+	maxIdle  = 256         // goroutines that wait for the next verb
+	idleTime = time.Second // and how long one does
+)
+
+// hand gives a task to a goroutine that waits, or to a new one: the stack of one that has run a verb is large enough for
+// the next.
+func (d *desk) hand(t task) {
+	select {
+	case d.hands <- t:
+	default:
+		go d.work(t)
+	}
+}
+
+// work runs one verb after the other. It ends when nothing comes for a while or enough others wait, and with a verb that
+// ends its goroutine.
+func (d *desk) work(t task) {
+	timer := time.NewTimer(idleTime)
+	defer timer.Stop()
+	for more := true; more; {
+		d.run(t.ctx, t.e, t.fn, t.payload)
+		if d.idle.Add(1) > maxIdle {
+			d.idle.Add(-1)
+			return
+		}
+		timer.Reset(idleTime)
+		select {
+		case t = <-d.hands:
+		case <-timer.C:
+			more = false
+		case <-d.over:
+			more = false
+		}
+		d.idle.Add(-1)
+	}
+}
+
+// run is one verb.
 func (d *desk) run(ctx context.Context, e *execution, fn Handler, payload []byte) {
 	ctx, stop := context.WithDeadlineCause(ctx, e.run.Deadline, errTimeout)
 	defer stop()

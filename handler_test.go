@@ -107,6 +107,7 @@ func (asRude) As(any) bool   { panic("rude") }
 func answerOf(t *testing.T, verb Handler, req *carillonv1.CallRequest, begun func(d *desk)) *carillonv1.CallResponse {
 	t.Helper()
 	d := newDesk(Config{Module: module, Verbs: Verbs{"verb": verb}, Capacity: 10, Grace: time.Second, Log: quiet}, func() string { return "d1" })
+	defer close(d.over)
 	req.RunId, req.Ref, req.Deployment = "r1", "m.verb", "d1"
 	answer := make(chan *carillonv1.CallResponse, 1)
 	d.take(req, waiter{id: 1, answer: func(r *carillonv1.CallResponse) { answer <- r }})
@@ -219,6 +220,7 @@ func TestJobsOfAVerbOverlap(t *testing.T) {
 			Module: module, Capacity: 10, Grace: time.Second, Log: quiet,
 			Verbs: Verbs{"verb": Plain(func(context.Context) error { <-open; return nil })},
 		}, func() string { return "d1" })
+		defer close(d.over)
 		answers := make(chan *carillonv1.CallResponse, 10)
 		for i, job := range []string{"j1", "j2", "", "", "j3"} {
 			d.take(&carillonv1.CallRequest{RunId: fmt.Sprint("r", i), Ref: "m.verb", Deployment: "d1", Slot: timestamppb.Now(), JobId: job},

@@ -71,6 +71,7 @@ func Serve(ctx context.Context, cfg Config) error {
 	if n := d.drain(late); n > 0 {
 		log.Warn("verbs left behind", "count", n)
 	}
+	close(d.over)
 	d.farewell()
 	bye, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer done()

@@ -11,6 +11,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/core/ring"
 	"carillon/backend/store/internal/sqlc"
 )
 
@@ -18,10 +19,10 @@ import (
 type jobPools struct{ enqueue, claim, end *pool }
 
 // jobPlans are the settings of these connections. The table of jobs fills and empties faster than it is analyzed, so
-// nothing may rest on what the planner believes to be in it: a generic plan that was made while it was empty costs a
-// hundredfold once it is full, and a bitmap over a whole backlog, to be sorted for one page, ten times the index in its
-// order. The table is hot: its pages are in memory.
-var jobPlans = []string{"plan_cache_mode", "force_custom_plan", "enable_bitmapscan", "off", "random_page_cost", "1.1"}
+// nothing may rest on what the planner believes to be in it. Plans are made once, for planning a statement anew costs more
+// than a statement about one job (claim and end of single jobs: 1,275/s, 3,300/s with plans that stay), and every way but
+// the index in its order is closed: a plan that was made while the table was empty is good when it is full.
+var jobPlans = []string{"plan_cache_mode", "force_generic_plan", "enable_seqscan", "off", "enable_hashjoin", "off", "enable_mergejoin", "off", "enable_bitmapscan", "off", "random_page_cost", "1.1"}
 
 // jobTx runs work in a transaction on the API connections, planned as on those of the jobs. Its error is wrapped by the
 // caller.
@@ -39,7 +40,7 @@ func (s *Store) jobTx(ctx context.Context, work func(*sqlc.Queries) error) error
 // A cut skips what was read before. Rows that committed late, and those that came back, stand before it: read again
 // from the head, or from some seconds ago, now and then.
 func (s *Store) FetchWindow(ctx context.Context, cuts []job.Cut, shards []int32, ahead time.Duration, page int) ([]job.Waiting, time.Time, error) {
-	p := sqlc.FetchWindowParams{Shards: shards, AheadSecs: ahead.Seconds(), Page: int32(page)}
+	p := sqlc.FetchWindowParams{Owned: bitmap(shards), AheadSecs: ahead.Seconds(), Page: int32(page)}
 	for _, c := range cuts {
 		p.QueueIds = append(p.QueueIds, c.Queue)
 		p.AfterDue = append(p.AfterDue, stamp(or(c.Due, beginning)))
@@ -51,6 +52,17 @@ func (s *Store) FetchWindow(ctx context.Context, cuts []job.Cut, shards []int32,
 	}
 	waiting, now := toWaiting(rows)
 	return waiting, now, nil
+}
+
+// bitmap is a set of shards as get_bit reads it.
+func bitmap(shards []int32) []byte {
+	set := make([]byte, (ring.Shards+7)/8)
+	for _, s := range shards {
+		if s >= 0 && s < ring.Shards {
+			set[s/8] |= 1 << (s % 8)
+		}
+	}
+	return set
 }
 
 // FetchOverdue reads ready jobs of any shard that have been due for longer than late, up to page of each queue that is

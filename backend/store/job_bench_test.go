@@ -15,9 +15,14 @@ import (
 	"carillon/backend/store/storetest"
 )
 
-// BenchmarkJobs measures the path that every job takes, in batches of 500 over one connection of each kind.
+// BenchmarkJobs measures the path that every job takes, alone and in batches, over one connection of each kind.
 func BenchmarkJobs(b *testing.B) {
-	const size = 500
+	for _, size := range []int{1, 500} {
+		b.Run(fmt.Sprintf("batches of %d", size), func(b *testing.B) { benchmarkJobs(b, size) })
+	}
+}
+
+func benchmarkJobs(b *testing.B, size int) {
 	db := storetest.Open(b, "")
 	queues, err := db.PutQueues(b.Context(), []job.Queue{{Tenant: "t", Ref: "m.v", Lane: 2}})
 	if err != nil {

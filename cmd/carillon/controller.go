@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -54,6 +56,10 @@ Examples:
   carillon controller --listen 0.0.0.0:7800 --advertise http://ctl-1:7800   # with both tokens in the environment`
 }
 
+// garbage is GOGC of a controller that is told nothing else. What it keeps is small and what it throws away is much: a
+// fifth of its time went to collecting at 100.
+const garbage = 400
+
 func (c *controllerCmd) Run(ctx context.Context, a *app) error {
 	cfg, err := c.config()
 	if err != nil {
@@ -66,6 +72,9 @@ func (c *controllerCmd) Run(ctx context.Context, a *app) error {
 		}
 	} else if err := requireSchema(ctx, cfg.DatabaseURL); err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
 	}
 	return controller.Run(ctx, cfg)
 }

@@ -89,13 +89,13 @@ RETURNING id, salt, due_at, created_at, started_at;
 
 -- name: FetchWindow :many
 -- What an owner may claim next of its queues, so many of each: a keyset on (due_at, id), so that neither dead rows of
--- finished jobs nor a held snapshot slow it down.
+-- finished jobs nor a held snapshot slow it down. The owned shards are a bitmap: one look, not up to 1,021.
 SELECT j.id, j.queue_id, j.due_at, j.priority, j.shard, j.expires_at, clock_timestamp()::timestamptz AS now
 FROM (SELECT unnest(sqlc.arg(queue_ids)::int[]) AS queue_id, unnest(sqlc.arg(after_due)::timestamptz[]) AS due_at, unnest(sqlc.arg(after_id)::bigint[]) AS id) a
 CROSS JOIN LATERAL (
     SELECT w.id, w.queue_id, w.due_at, w.priority, w.shard, w.expires_at FROM carillon.jobs w
     WHERE w.queue_id = a.queue_id AND (w.due_at, w.id) > (a.due_at, a.id) AND w.state = 'ready'
-      AND w.shard = ANY (sqlc.arg(shards)::int[]) AND w.due_at <= now() + make_interval(secs => sqlc.arg(ahead_secs)::float8)
+      AND get_bit(sqlc.arg(owned)::bytea, w.shard) = 1 AND w.due_at <= now() + make_interval(secs => sqlc.arg(ahead_secs)::float8)
     ORDER BY w.due_at, w.id
     LIMIT sqlc.arg(page)::int
 ) j;
@@ -181,7 +181,8 @@ DELETE FROM carillon.limits WHERE ref = sqlc.arg(ref)::text;
 -- Ends jobs for good by their run id: the row leaves the live table for the history, its place and its unique key are
 -- free again, all in the same statement. No row for an input: the run is not current. A job that was cancelled in the
 -- run and did not succeed is cancelled. An error enters the list where a verdict is given. Children are ended only by who
--- says so, and holds the locks of their parents (LockParents).
+-- says so, and holds the locks of their parents (LockParents). What is compared by ANY can be found by the primary key and
+-- in no other way; the history's join with what the caller says may be hashed.
 WITH a AS (
     SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(states)::text[]) AS final,
            unnest(sqlc.arg(outputs)::bytea[]) AS output, unnest(sqlc.arg(verdicts)::text[]) AS verdict, unnest(sqlc.arg(texts)::text[]) AS text,
@@ -189,7 +190,7 @@ WITH a AS (
     ORDER BY 1
 ), gone AS (
     DELETE FROM carillon.jobs j USING a
-    WHERE j.id = a.id AND j.run_id = a.run_id
+    WHERE j.id = ANY (ARRAY[a.id]) AND j.run_id = ANY (ARRAY[a.run_id])
       AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND (j.cancelled OR NOT sqlc.arg(if_cancelled)::bool)
           AND (j.parent_id IS NULL OR sqlc.arg(children)::bool) END
     RETURNING j.*
@@ -259,7 +260,7 @@ WITH back AS (
     FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(delays_ms)::bigint[]) AS delay_ms,
                  unnest(sqlc.arg(counted)::bool[]) AS counted, unnest(sqlc.arg(awaits)::bool[]) AS awaits, unnest(sqlc.arg(verdicts)::text[]) AS verdict,
                  unnest(sqlc.arg(texts)::text[]) AS text, unnest(sqlc.arg(progress)::text[]) AS progress ORDER BY 1) a
-    WHERE j.id = a.id AND j.run_id = a.run_id AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND NOT j.cancelled END
+    WHERE j.id = ANY (ARRAY[a.id]) AND j.run_id = ANY (ARRAY[a.run_id]) AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND NOT j.cancelled END
     RETURNING j.id, a.run_id, j.queue_id, j.due_at, j.limited, j.state
 ), places AS (
     UPDATE carillon.limits l SET running = GREATEST(l.running - a.n, 0)
@@ -272,13 +273,13 @@ SELECT id, run_id::uuid AS run_id, queue_id, due_at, state FROM back;
 -- What runs say about themselves, by their run ids. HOT: no index knows it.
 UPDATE carillon.jobs j SET progress = a.text
 FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(texts)::text[]) AS text ORDER BY 1) a
-WHERE j.id = a.id AND j.run_id = a.run_id AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' END;
+WHERE j.id = ANY (ARRAY[a.id]) AND j.run_id = ANY (ARRAY[a.run_id]) AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' END;
 
 -- name: GetEndedJobRuns :many
 -- Which of these runs stand in the history already: an end that is repeated because its answer got lost is not late.
 SELECT h.id, h.run_id, h.state
 FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id) a
-JOIN carillon.job_history h ON h.id = a.id AND h.run_id = a.run_id;
+JOIN carillon.job_history h ON h.id = ANY (ARRAY[a.id]) AND h.run_id = ANY (ARRAY[a.run_id]);
 
 -- name: FindJob :one
 SELECT id FROM carillon.jobs WHERE id = sqlc.arg(id)::bigint AND salt = sqlc.arg(salt)::int;
@@ -288,7 +289,7 @@ SELECT id FROM carillon.jobs WHERE id = sqlc.arg(id)::bigint AND salt = sqlc.arg
 -- both; jobs that wait are ended by EndWaiting in the same transaction, under these row locks.
 UPDATE carillon.jobs j SET cancelled = true
 FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id ORDER BY 1) a
-WHERE j.id = a.id
+WHERE j.id = ANY (ARRAY[a.id])
 RETURNING j.id, j.salt, j.state, j.run_id, COALESCE(j.controller, '')::text AS controller, j.queue_id, j.children;
 
 -- name: ListChildren :many
@@ -298,7 +299,7 @@ SELECT id FROM carillon.jobs WHERE parent_id = ANY (sqlc.arg(parents)::bigint[])
 -- Ends jobs that wait, without a run: cancelled ones, or ready ones past their expiry. The caller has locked their parents.
 WITH gone AS (
     DELETE FROM carillon.jobs j USING (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id ORDER BY 1) a
-    WHERE j.id = a.id
+    WHERE j.id = ANY (ARRAY[a.id])
       AND CASE WHEN a.id IS NOT NULL THEN CASE WHEN sqlc.arg(expired)::bool THEN j.state = 'ready' AND j.expires_at <= now() ELSE j.state IN ('ready', 'blocked') AND j.cancelled END END
     RETURNING j.*
 ), history AS (

@@ -60,7 +60,7 @@ func (q *Queries) AdoptRunning(ctx context.Context, refs []string) error {
 const askCancel = `-- name: AskCancel :many
 UPDATE carillon.jobs j SET cancelled = true
 FROM (SELECT unnest($1::bigint[]) AS id ORDER BY 1) a
-WHERE j.id = a.id
+WHERE j.id = ANY (ARRAY[a.id])
 RETURNING j.id, j.salt, j.state, j.run_id, COALESCE(j.controller, '')::text AS controller, j.queue_id, j.children
 `
 
@@ -348,7 +348,7 @@ func (q *Queries) DropLimit(ctx context.Context, ref string) error {
 const endWaiting = `-- name: EndWaiting :many
 WITH gone AS (
     DELETE FROM carillon.jobs j USING (SELECT unnest($1::bigint[]) AS id ORDER BY 1) a
-    WHERE j.id = a.id
+    WHERE j.id = ANY (ARRAY[a.id])
       AND CASE WHEN a.id IS NOT NULL THEN CASE WHEN $2::bool THEN j.state = 'ready' AND j.expires_at <= now() ELSE j.state IN ('ready', 'blocked') AND j.cancelled END END
     RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors
 ), history AS (
@@ -462,7 +462,7 @@ FROM (SELECT unnest($1::int[]) AS queue_id, unnest($2::timestamptz[]) AS due_at,
 CROSS JOIN LATERAL (
     SELECT w.id, w.queue_id, w.due_at, w.priority, w.shard, w.expires_at FROM carillon.jobs w
     WHERE w.queue_id = a.queue_id AND (w.due_at, w.id) > (a.due_at, a.id) AND w.state = 'ready'
-      AND w.shard = ANY ($4::int[]) AND w.due_at <= now() + make_interval(secs => $5::float8)
+      AND get_bit($4::bytea, w.shard) = 1 AND w.due_at <= now() + make_interval(secs => $5::float8)
     ORDER BY w.due_at, w.id
     LIMIT $6::int
 ) j
@@ -472,7 +472,7 @@ type FetchWindowParams struct {
 	QueueIds  []int32
 	AfterDue  []pgtype.Timestamptz
 	AfterID   []int64
-	Shards    []int32
+	Owned     []byte
 	AheadSecs float64
 	Page      int32
 }
@@ -488,13 +488,13 @@ type FetchWindowRow struct {
 }
 
 // What an owner may claim next of its queues, so many of each: a keyset on (due_at, id), so that neither dead rows of
-// finished jobs nor a held snapshot slow it down.
+// finished jobs nor a held snapshot slow it down. The owned shards are a bitmap: one look, not up to 1,021.
 func (q *Queries) FetchWindow(ctx context.Context, arg FetchWindowParams) ([]FetchWindowRow, error) {
 	rows, err := q.db.Query(ctx, fetchWindow,
 		arg.QueueIds,
 		arg.AfterDue,
 		arg.AfterID,
-		arg.Shards,
+		arg.Owned,
 		arg.AheadSecs,
 		arg.Page,
 	)
@@ -727,7 +727,7 @@ WITH a AS (
     ORDER BY 1
 ), gone AS (
     DELETE FROM carillon.jobs j USING a
-    WHERE j.id = a.id AND j.run_id = a.run_id
+    WHERE j.id = ANY (ARRAY[a.id]) AND j.run_id = ANY (ARRAY[a.run_id])
       AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND (j.cancelled OR NOT $8::bool)
           AND (j.parent_id IS NULL OR $9::bool) END
     RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors
@@ -777,7 +777,8 @@ type FinishJobsRow struct {
 // Ends jobs for good by their run id: the row leaves the live table for the history, its place and its unique key are
 // free again, all in the same statement. No row for an input: the run is not current. A job that was cancelled in the
 // run and did not succeed is cancelled. An error enters the list where a verdict is given. Children are ended only by who
-// says so, and holds the locks of their parents (LockParents).
+// says so, and holds the locks of their parents (LockParents). What is compared by ANY can be found by the primary key and
+// in no other way; the history's join with what the caller says may be hashed.
 func (q *Queries) FinishJobs(ctx context.Context, arg FinishJobsParams) ([]FinishJobsRow, error) {
 	rows, err := q.db.Query(ctx, finishJobs,
 		arg.Ids,
@@ -940,7 +941,7 @@ func (q *Queries) GetEndedJob(ctx context.Context, arg GetEndedJobParams) (GetEn
 const getEndedJobRuns = `-- name: GetEndedJobRuns :many
 SELECT h.id, h.run_id, h.state
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::uuid[]) AS run_id) a
-JOIN carillon.job_history h ON h.id = a.id AND h.run_id = a.run_id
+JOIN carillon.job_history h ON h.id = ANY (ARRAY[a.id]) AND h.run_id = ANY (ARRAY[a.run_id])
 `
 
 type GetEndedJobRunsParams struct {
@@ -1974,7 +1975,7 @@ func (q *Queries) PutLimit(ctx context.Context, arg PutLimitParams) error {
 const putProgress = `-- name: PutProgress :exec
 UPDATE carillon.jobs j SET progress = a.text
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::uuid[]) AS run_id, unnest($3::text[]) AS text ORDER BY 1) a
-WHERE j.id = a.id AND j.run_id = a.run_id AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' END
+WHERE j.id = ANY (ARRAY[a.id]) AND j.run_id = ANY (ARRAY[a.run_id]) AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' END
 `
 
 type PutProgressParams struct {
@@ -2115,7 +2116,7 @@ WITH back AS (
     FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::uuid[]) AS run_id, unnest($3::bigint[]) AS delay_ms,
                  unnest($4::bool[]) AS counted, unnest($5::bool[]) AS awaits, unnest($6::text[]) AS verdict,
                  unnest($7::text[]) AS text, unnest($8::text[]) AS progress ORDER BY 1) a
-    WHERE j.id = a.id AND j.run_id = a.run_id AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND NOT j.cancelled END
+    WHERE j.id = ANY (ARRAY[a.id]) AND j.run_id = ANY (ARRAY[a.run_id]) AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND NOT j.cancelled END
     RETURNING j.id, a.run_id, j.queue_id, j.due_at, j.limited, j.state
 ), places AS (
     UPDATE carillon.limits l SET running = GREATEST(l.running - a.n, 0)
