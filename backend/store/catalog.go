@@ -12,7 +12,7 @@ func (s *Store) ListLive(ctx context.Context, known []int64) ([]deployment.Deplo
 	if known == nil {
 		known = []int64{}
 	}
-	rows, err := s.q(s.api).ListLiveDeployments(ctx, known)
+	rows, err := s.q(s.upkeep).ListLiveDeployments(ctx, known)
 	if err != nil {
 		return nil, wrap("list live deployments", err)
 	}

@@ -13,7 +13,7 @@ import (
 
 // CheckShardCount refuses to join a cluster whose rows carry shards of another count.
 func (s *Store) CheckShardCount(ctx context.Context, count int) error {
-	n, err := s.q(s.api).GetShardCount(ctx)
+	n, err := s.q(s.upkeep).GetShardCount(ctx)
 	if err != nil {
 		return wrap("read the shard count", err)
 	}
@@ -64,23 +64,23 @@ func (s *Store) DeregisterController(ctx context.Context, key string) error {
 
 // CountUnsweptControllers counts controllers whose lease ran out and that may still hold runs.
 func (s *Store) CountUnsweptControllers(ctx context.Context, lease time.Duration) (int, error) {
-	n, err := s.q(s.api).CountUnsweptControllers(ctx, lease.Seconds())
+	n, err := s.q(s.upkeep).CountUnsweptControllers(ctx, lease.Seconds())
 	return int(n), wrap("count silent controllers", err)
 }
 
 // RetireControllers marks silent controllers that hold no run any more.
 func (s *Store) RetireControllers(ctx context.Context, lease time.Duration) error {
-	_, err := s.q(s.api).RetireControllers(ctx, lease.Seconds())
+	_, err := s.q(s.upkeep).RetireControllers(ctx, lease.Seconds())
 	return wrap("retire silent controllers", err)
 }
 
 // ListControllers shows all controllers, with the number of runs in their name.
 func (s *Store) ListControllers(ctx context.Context, silence time.Duration) ([]ring.Status, time.Time, error) {
-	rows, err := s.q(s.api).ListControllers(ctx, silence.Seconds())
+	rows, err := s.q(s.upkeep).ListControllers(ctx, silence.Seconds())
 	if err != nil {
 		return nil, time.Time{}, wrap("list controllers", err)
 	}
-	counts, err := s.q(s.api).CountExecutingByController(ctx)
+	counts, err := s.q(s.upkeep).CountExecutingByController(ctx)
 	if err != nil {
 		return nil, time.Time{}, wrap("count runs of controllers", err)
 	}
@@ -108,7 +108,7 @@ func (s *Store) ListControllers(ctx context.Context, silence time.Duration) ([]r
 
 // Forget removes old runners and deployments that never became live.
 func (s *Store) Forget(ctx context.Context) error {
-	_, err1 := s.q(s.api).ForgetRunners(ctx)
-	_, err2 := s.q(s.api).ForgetDeployments(ctx)
+	_, err1 := s.q(s.upkeep).ForgetRunners(ctx)
+	_, err2 := s.q(s.upkeep).ForgetDeployments(ctx)
 	return wrap("forget old runners and deployments", errors.Join(err1, err2))
 }

@@ -24,12 +24,16 @@ type jobPools struct{ enqueue, claim, end *pool }
 // the index in its order is closed: a plan that was made while the table was empty is good when it is full.
 var jobPlans = []string{"plan_cache_mode", "force_generic_plan", "enable_seqscan", "off", "enable_hashjoin", "off", "enable_mergejoin", "off", "enable_bitmapscan", "off", "random_page_cost", "1.1"}
 
-// jobTx runs work in a transaction on the API connections, planned as on those of the jobs. Its error is wrapped by the
+// searchPlans are those of searches and of what people change: planned each time for what is asked, since parts that are
+// left out decide which index serves.
+var searchPlans = []string{"plan_cache_mode", "force_custom_plan", "enable_bitmapscan", "off", "random_page_cost", "1.1"}
+
+// jobTx runs work in a transaction on the API connections, planned as searches of jobs are. Its error is wrapped by the
 // caller.
 func (s *Store) jobTx(ctx context.Context, work func(*sqlc.Queries) error) error {
 	begin := cmp.Or(s.api.begin, "BEGIN")
-	for i := 0; i+1 < len(jobPlans); i += 2 {
-		begin += fmt.Sprintf("; SET LOCAL %s = '%s'", jobPlans[i], jobPlans[i+1])
+	for i := 0; i+1 < len(searchPlans); i += 2 {
+		begin += fmt.Sprintf("; SET LOCAL %s = '%s'", searchPlans[i], searchPlans[i+1])
 	}
 	return pgx.BeginTxFunc(ctx, s.api.Pool, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error { return work(sqlc.New(tx)) })
 }
@@ -176,7 +180,7 @@ func claimJobs(ctx context.Context, q *sqlc.Queries, p sqlc.ClaimJobsParams, cla
 // FindLostJobs reads runs past their hard timeout or under a controller that has been silent for lease, unless the
 // asking controller may not judge (see SweepCronJobs). They are without their payloads.
 func (s *Store) FindLostJobs(ctx context.Context, controller string, lease, silence time.Duration, page int) ([]job.Lost, error) {
-	rows, err := s.q(s.jobs.claim).FindLostJobs(ctx, sqlc.FindLostJobsParams{
+	rows, err := s.q(s.upkeep).FindLostJobs(ctx, sqlc.FindLostJobsParams{
 		Controller: controller, LeaseSecs: lease.Seconds(), SilenceSecs: silence.Seconds(), Page: int32(page),
 	})
 	if err != nil {
@@ -197,7 +201,7 @@ func (s *Store) FindLostJobs(ctx context.Context, controller string, lease, sile
 // FindOwnJobs reads the runs in a controller's own name that began longer than older ago, after an id, without their
 // payloads: the controller knows which of them it has.
 func (s *Store) FindOwnJobs(ctx context.Context, controller string, older time.Duration, after int64, page int) ([]job.Claimed, error) {
-	rows, err := s.q(s.jobs.claim).FindOwnJobs(ctx, sqlc.FindOwnJobsParams{Controller: controller, OlderSecs: older.Seconds(), After: after, Page: int32(page)})
+	rows, err := s.q(s.upkeep).FindOwnJobs(ctx, sqlc.FindOwnJobsParams{Controller: controller, OlderSecs: older.Seconds(), After: after, Page: int32(page)})
 	if err != nil {
 		return nil, wrap("read own jobs", err)
 	}

@@ -14,7 +14,7 @@ import (
 
 // RegisterRunner makes a runner of a deployment known, or beats for it. An earlier runner of its endpoint goes.
 func (s *Store) RegisterRunner(ctx context.Context, deploymentID int64, r deployment.Runner) error {
-	err := s.q(s.api).RegisterRunner(ctx, sqlc.RegisterRunnerParams{
+	err := s.q(s.upkeep).RegisterRunner(ctx, sqlc.RegisterRunnerParams{
 		Key: r.Key, DeploymentID: deploymentID, Endpoint: r.Endpoint, Capacity: int32(r.Capacity), Stream: r.Stream,
 	})
 	return wrap("register a runner", err)
@@ -22,7 +22,7 @@ func (s *Store) RegisterRunner(ctx context.Context, deploymentID int64, r deploy
 
 // BeatRunner says that a runner lives, and whether its deployment is the live one. ErrNotFound: register again.
 func (s *Store) BeatRunner(ctx context.Context, key string) (active bool, err error) {
-	active, err = s.q(s.api).BeatRunner(ctx, key)
+	active, err = s.q(s.upkeep).BeatRunner(ctx, key)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = cron.ErrNotFound
 	}
@@ -31,13 +31,13 @@ func (s *Store) BeatRunner(ctx context.Context, key string) (active bool, err er
 
 // DeregisterRunner takes a runner out at once.
 func (s *Store) DeregisterRunner(ctx context.Context, key string) error {
-	_, err := s.q(s.api).DeregisterRunner(ctx, key)
+	_, err := s.q(s.upkeep).DeregisterRunner(ctx, key)
 	return wrap("deregister a runner", err)
 }
 
 // ListRunners lists the runners whose last heartbeat is younger than silence.
 func (s *Store) ListRunners(ctx context.Context, silence time.Duration) ([]deployment.Runner, error) {
-	rows, err := s.q(s.api).ListRunners(ctx, silence.Seconds())
+	rows, err := s.q(s.upkeep).ListRunners(ctx, silence.Seconds())
 	if err != nil {
 		return nil, wrap("list runners", err)
 	}

@@ -32,6 +32,7 @@ type Config struct {
 // Store is safe for concurrent use.
 type Store struct {
 	beat, claim, end, api *pool
+	upkeep                *pool // what a controller reads each second, and runners' beats: never behind somebody's search
 	jobs                  jobPools
 	pooler                bool // between us and Postgres, in transaction mode
 	log                   *slog.Logger
@@ -59,7 +60,9 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	s.beat = open("beat", 1, time.Second)
 	s.claim = open("claim", max(c.ClaimConns, 2), 5*time.Second)
 	s.end = open("end", max(c.EndConns, 2), 5*time.Second)
-	s.api = open("api", max(c.APIConns, 4), 15*time.Second)
+	s.upkeep = open("upkeep", 2, 5*time.Second)
+	// Searches have many parts that may be left out: planned for what is asked, each time.
+	s.api = open("api", max(c.APIConns, 4), 15*time.Second, "plan_cache_mode", "force_custom_plan")
 	s.jobs.enqueue = open("enqueue", max(c.EnqueueConns, 2), 5*time.Second, jobPlans...)
 	s.jobs.claim = open("job claim", max(c.JobClaimConns, 3), 5*time.Second, jobPlans...)
 	s.jobs.end = open("job end", max(c.JobEndConns, 2), 5*time.Second, slices.Concat(jobPlans, []string{"enable_hashjoin", "on"})...)
@@ -174,7 +177,7 @@ func (s *Store) check(ctx context.Context) error {
 
 // Close ends all connections.
 func (s *Store) Close() {
-	for _, p := range []*pool{s.beat, s.claim, s.end, s.api, s.jobs.enqueue, s.jobs.claim, s.jobs.end} {
+	for _, p := range []*pool{s.beat, s.claim, s.end, s.api, s.upkeep, s.jobs.enqueue, s.jobs.claim, s.jobs.end} {
 		if p != nil {
 			p.Close()
 		}

@@ -69,6 +69,9 @@ func (q *Queue) sweepLost(ctx context.Context) error {
 			q.cfg.Caller.Cancel(l.Run, o.Text)
 		}
 	}
+	if len(lost) > 0 { // one line: a controller that died may have had thousands
+		q.log.WarnContext(ctx, "lost jobs found", "jobs", len(lost), "first", lost[0].ID, "ref", lost[0].Ref, "controller", lost[0].Controller)
+	}
 	ringAll(q.endBells)
 	return nil
 }
@@ -106,6 +109,6 @@ func (q *Queue) free(l *job.Lost, o job.Outcome) {
 	}
 	q.sweeping[l.Run] = struct{}{}
 	step := job.Decide(l.Claimed, o, fromMicros(q.now()), rand.Float64())
-	q.log.Warn("job swept", "ref", l.Ref, "job", l.N, "run", l.Run, "controller", l.Controller, "reason", o.Text, "becomes", step.State)
+	q.log.Debug("job swept", "ref", l.Ref, "job", l.N, "run", l.Run, "controller", l.Controller, "reason", o.Text, "becomes", step.State)
 	q.end(waitingEnd{End: job.End{ID: l.N, Run: l.Run, Outcome: o, Step: step, Parent: l.Parent}, lost: l})
 }
