@@ -46,6 +46,7 @@ type inside struct {
 	run      *Run              // nil: no run
 	progress func(text string) // nil: nobody hears it
 	client   *Client           // nil: none
+	envelope []byte            // JSON; empty: none
 }
 
 func insideOf(ctx context.Context) inside {

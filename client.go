@@ -20,7 +20,7 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Client enqueues jobs and looks after them at the controllers of a cluster. It stays with the controller that answered
+// Client enqueues jobs and looks after them at the controllers of a cluster, and tells it of events. It stays with the controller that answered
 // last and goes on with the next one when that cannot be reached. Its methods may be called from anywhere at any time.
 type Client struct {
 	http     *http.Client
@@ -31,13 +31,19 @@ type Client struct {
 
 	mu       sync.Mutex
 	urls     []string // the one that answered last in front
-	services map[string]carillonv1connect.JobServiceClient
+	services map[string]services
+}
+
+// services are those of one controller.
+type services struct {
+	jobs   carillonv1connect.JobServiceClient
+	events carillonv1connect.EventServiceClient
 }
 
 // ClientOption is a setting of NewClient.
 type ClientOption func(*Client)
 
-// WithToken sends the cluster's token, the admin's or the processes', with every request.
+// WithToken sends a token with every request: the cluster's, the admin's or the processes', or one of a tenant's own.
 func WithToken(token string) ClientOption { return func(c *Client) { c.token = token } }
 
 // WithControllers names further controllers, to go on with when the first cannot be reached.
@@ -87,7 +93,7 @@ func (e *RefusedError) Is(target error) bool { return target == ErrNotFound && e
 
 // NewClient makes a client of the controller at url, or of several with commas between them. It does not connect yet.
 func NewClient(url string, opts ...ClientOption) (*Client, error) {
-	c := &Client{try: 10 * time.Second, patience: 15 * time.Second, services: map[string]carillonv1connect.JobServiceClient{}}
+	c := &Client{try: 10 * time.Second, patience: 15 * time.Second, services: map[string]services{}}
 	for u := range strings.SplitSeq(url, ",") {
 		if u = strings.TrimSpace(u); u != "" {
 			c.urls = append(c.urls, u)
@@ -205,20 +211,26 @@ func (c *Client) order() []string {
 	return slices.Clone(c.urls)
 }
 
-func (c *Client) at(url string) carillonv1connect.JobServiceClient {
+func (c *Client) at(url string) services {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.services[url]
-	if s == nil {
-		s = carillonv1connect.NewJobServiceClient(c.http, url, connect.WithReadMaxBytes(maxAnswer), connect.WithAcceptCompression("gzip", nil, nil))
+	s, known := c.services[url]
+	if !known {
+		options := connect.WithClientOptions(connect.WithReadMaxBytes(maxAnswer), connect.WithAcceptCompression("gzip", nil, nil))
+		s = services{carillonv1connect.NewJobServiceClient(c.http, url, options), carillonv1connect.NewEventServiceClient(c.http, url, options)}
 		c.services[url] = s
 	}
 	return s
 }
 
-// do asks one controller after the other until one answers, and all of them again after a pause while the patience
+// do is ask for the job queue.
+func (c *Client) do(ctx context.Context, what string, safe bool, do func(context.Context, carillonv1connect.JobServiceClient) error) error {
+	return c.ask(ctx, what, safe, func(ctx context.Context, s services) error { return do(ctx, s.jobs) })
+}
+
+// ask asks one controller after the other until one answers, and all of them again after a pause while the patience
 // lasts. What may have been done already is repeated only where that is safe.
-func (c *Client) do(ctx context.Context, what string, safe bool, ask func(context.Context, carillonv1connect.JobServiceClient) error) error {
+func (c *Client) ask(ctx context.Context, what string, safe bool, ask func(context.Context, services) error) error {
 	begun, pause := time.Now(), 50*time.Millisecond
 	for {
 		again, err := c.round(ctx, safe, ask)
@@ -235,7 +247,7 @@ func (c *Client) do(ctx context.Context, what string, safe bool, ask func(contex
 }
 
 // round asks each controller once, until one answers; again says that all of them may be asked once more.
-func (c *Client) round(ctx context.Context, safe bool, ask func(context.Context, carillonv1connect.JobServiceClient) error) (again bool, err error) {
+func (c *Client) round(ctx context.Context, safe bool, ask func(context.Context, services) error) (again bool, err error) {
 	var errs []error
 	for _, url := range c.order() {
 		one, cancel := context.WithTimeout(ctx, c.try)

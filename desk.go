@@ -153,7 +153,7 @@ func (d *desk) begin(req *carillonv1.CallRequest, fn Handler, w waiter) {
 	if s := req.GetSlot(); s != nil {
 		e.run.Slot = s.AsTime()
 	}
-	in := inside{run: &e.run, client: d.client, progress: func(text string) { d.talk.say(e, text) }}
+	in := inside{run: &e.run, client: d.client, envelope: req.GetEnvelope(), progress: func(text string) { d.talk.say(e, text) }}
 	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), insideKey{}, in))
 	e.cancel = cancel
 	d.runs[e.run.ID] = e

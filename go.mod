@@ -36,6 +36,8 @@ require (
 require (
 	buf.build/go/protovalidate v1.1.3 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
+	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6 // indirect
+	github.com/emersion/go-smtp v0.24.0 // indirect
 )
 
 require (

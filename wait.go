@@ -217,7 +217,7 @@ func (w *watch) at(ctx context.Context, url string) error {
 	defer stop()
 	silent := time.AfterFunc(watchSilence, stop)
 	defer silent.Stop()
-	stream, err := w.client.at(url).WatchJob(ctx, &carillonv1.WatchJobRequest{Id: string(w.id)})
+	stream, err := w.client.at(url).jobs.WatchJob(ctx, &carillonv1.WatchJobRequest{Id: string(w.id)})
 	if err != nil {
 		return err
 	}

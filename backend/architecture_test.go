@@ -18,10 +18,10 @@ var floors = map[string][]string{
 	"binary":  {"cmd/carillon"},
 	"bench":   {"backend/bench"},
 	"house":   {"backend/controller"},
-	"face":    {"backend/face/rpc"},
-	"engine":  {"backend/engine/cluster", "backend/engine/deploy", "backend/engine/dispatch", "backend/engine/queue", "backend/engine/scheduler", "backend/engine/sweep"},
+	"face":    {"backend/face/cozy", "backend/face/rpc"},
+	"engine":  {"backend/engine/cluster", "backend/engine/deploy", "backend/engine/dispatch", "backend/engine/queue", "backend/engine/scheduler", "backend/engine/sweep", "backend/engine/trigger"},
 	"adapter": {"backend/store", "backend/devdb", "backend/module"},
-	"noun":    {"backend/core/cron", "backend/core/deployment", "backend/core/job", "backend/core/ring", "backend/core/schedule", "backend/core/schema"},
+	"noun":    {"backend/core/cron", "backend/core/deployment", "backend/core/job", "backend/core/trigger", "backend/core/permission", "backend/core/ring", "backend/core/schedule", "backend/core/schema"},
 	"sdk":     {"."},
 	"proto":   {"proto/carillon/v1", "proto/carillon/v1/carillonv1connect"},
 	"sql":     {"sql"},
@@ -48,7 +48,7 @@ var only = map[string][]string{
 	"github.com/buraksezer/consistent": {"backend/core/ring"},
 	"github.com/alecthomas/kong":       {"cmd/carillon"},
 	"github.com/testcontainers":        {"backend/devdb/devtest"},
-	"net/http":                         {"backend/face/rpc", "backend/controller", "backend/engine/dispatch", "backend/bench", "cmd/carillon", ".", "proto/carillon/v1/carillonv1connect"},
+	"net/http":                         {"backend/face/cozy", "backend/face/rpc", "backend/controller", "backend/engine/dispatch", "backend/bench", "cmd/carillon", ".", "proto/carillon/v1/carillonv1connect"},
 }
 
 // pure is what a noun may not import: no I/O, no goroutines' tools, no log.

@@ -12,6 +12,8 @@ TYPE overlap ENUM (skip, queue, allow, cancel)
 
 TYPE run_kind ENUM (slot, manual)
 
+TYPE trigger_kind ENUM (@at, @in, @every, @cron, @hourly, @daily, @weekly, @monthly, @event, @webhook, @client)
+
 TYPE verdict ENUM (succeeded, failed, timed_out, lost, fired, skipped_overlap, skipped_missed, skipped_paused, cancelled)
 
 TABLE controllers WITH (fillfactor=50)
@@ -37,8 +39,8 @@ TABLE cron_jobs WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05, autova
     run_slot timestamp with time zone
     started_at timestamp with time zone
     deadline_at timestamp with time zone
-    module_id bigint NOT NULL
-    deployment_id bigint NOT NULL
+    module_id bigint
+    deployment_id bigint
     run_deployment bigint
     paused_at timestamp with time zone
     removed_at timestamp with time zone
@@ -61,6 +63,15 @@ TABLE cron_jobs WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05, autova
     max_attempts integer NOT NULL DEFAULT 1
     backoff_ms integer NOT NULL DEFAULT 1000
     backoff_max_ms integer NOT NULL DEFAULT 600000
+    trigger_id bigint
+    limited boolean NOT NULL DEFAULT false
+
+TABLE debounces WITH (fillfactor=50)
+    trigger_id bigint NOT NULL
+    fire_at timestamp with time zone NOT NULL
+    count bigint NOT NULL DEFAULT 1
+    payloads bytea[] NOT NULL DEFAULT '{}'::bytea[]
+    manual boolean NOT NULL DEFAULT false
 
 TABLE deployments
     id bigint NOT NULL IDENTITY
@@ -73,6 +84,22 @@ TABLE deployments
     created_at timestamp with time zone NOT NULL DEFAULT now()
     activated_at timestamp with time zone
     superseded_at timestamp with time zone
+
+TABLE events WITH (fillfactor=90, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    id bigint NOT NULL DEFAULT nextval('event_ids'::regclass)
+    shard integer NOT NULL
+    tenant text NOT NULL
+    type text NOT NULL
+    verb text NOT NULL
+    doc_id text NOT NULL DEFAULT ''::text
+    doc jsonb
+    old jsonb
+    path text NOT NULL DEFAULT ''::text
+    old_path text NOT NULL DEFAULT ''::text
+    created_at timestamp with time zone NOT NULL DEFAULT now()
+    dirs jsonb
+    bytes integer NOT NULL DEFAULT 0
+    upto bigint NOT NULL DEFAULT 0
 
 TABLE job_history PARTITION BY RANGE (ended_at)
     id bigint NOT NULL
@@ -103,6 +130,8 @@ TABLE job_history PARTITION BY RANGE (ended_at)
     output bytea
     errors jsonb
     redriven boolean NOT NULL DEFAULT false
+    trigger_id bigint
+    envelope jsonb
 
 TABLE job_history_default
     id bigint NOT NULL
@@ -133,6 +162,8 @@ TABLE job_history_default
     output bytea
     errors jsonb
     redriven boolean NOT NULL DEFAULT false
+    trigger_id bigint
+    envelope jsonb
 
 TABLE job_keys WITH (fillfactor=80)
     kind text NOT NULL
@@ -175,6 +206,8 @@ TABLE jobs WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_
     tags text[]
     payload bytea NOT NULL
     errors jsonb
+    trigger_id bigint
+    envelope jsonb
 
 TABLE limits WITH (fillfactor=50)
     ref text NOT NULL
@@ -200,6 +233,13 @@ TABLE queues WITH (fillfactor=50)
     ref text NOT NULL
     limited boolean NOT NULL DEFAULT false
     paused_at timestamp with time zone
+
+TABLE rate_limits WITH (fillfactor=50)
+    tenant text NOT NULL
+    domain text NOT NULL
+    kind text NOT NULL
+    opened_at timestamp with time zone NOT NULL DEFAULT now()
+    count integer NOT NULL
 
 TABLE runners WITH (fillfactor=50)
     key text NOT NULL
@@ -248,9 +288,61 @@ TABLE settings
     id boolean NOT NULL DEFAULT true
     shard_count integer NOT NULL
 
+TABLE tokens
+    id bigint NOT NULL IDENTITY
+    name text NOT NULL
+    hash bytea NOT NULL
+    tenant text NOT NULL
+    domain text NOT NULL DEFAULT ''::text
+    kind text NOT NULL
+    scope text NOT NULL DEFAULT ''::text
+    created_at timestamp with time zone NOT NULL DEFAULT now()
+    expires_at timestamp with time zone
+    revoked_at timestamp with time zone
+    used_at timestamp with time zone
+    slug text NOT NULL DEFAULT ''::text
+    trigger_key text NOT NULL DEFAULT ''::text
+
+TABLE trigger_epoch WITH (fillfactor=20)
+    one boolean NOT NULL DEFAULT true
+    n bigint NOT NULL DEFAULT 0
+
+TABLE triggers
+    id bigint NOT NULL IDENTITY
+    key text NOT NULL
+    tenant text NOT NULL
+    domain text NOT NULL DEFAULT ''::text
+    kind trigger_kind NOT NULL
+    arguments text NOT NULL DEFAULT ''::text
+    time_zone text NOT NULL DEFAULT ''::text
+    worker text NOT NULL
+    ref text NOT NULL
+    queue_id integer NOT NULL
+    priority smallint NOT NULL
+    max_attempts integer NOT NULL
+    backoff_ms integer NOT NULL
+    backoff_max_ms integer NOT NULL
+    timeout_ms integer NOT NULL
+    message bytea NOT NULL DEFAULT '\x'::bytea
+    options jsonb
+    debounce text NOT NULL DEFAULT ''::text
+    debounce_ms bigint NOT NULL DEFAULT 0
+    secret bytea
+    created_by text NOT NULL DEFAULT ''::text
+    rev integer NOT NULL DEFAULT 1
+    epoch bigint NOT NULL DEFAULT 0
+    created_at timestamp with time zone NOT NULL DEFAULT now()
+    updated_at timestamp with time zone NOT NULL DEFAULT now()
+    deleted_at timestamp with time zone
+    last_error text
+
 INDEX CREATE INDEX cron_jobs_module ON carillon.cron_jobs USING btree (module_id)
 
 INDEX CREATE INDEX cron_jobs_shard ON carillon.cron_jobs USING btree (shard, id)
+
+INDEX CREATE INDEX debounces_due ON carillon.debounces USING btree (fire_at)
+
+INDEX CREATE INDEX events_shard ON carillon.events USING btree (shard, id)
 
 INDEX CREATE INDEX job_history_dead ON ONLY carillon.job_history USING btree (ended_at, id) WHERE ((state = 'failed'::job_status) AND (NOT redriven))
 
@@ -262,17 +354,31 @@ INDEX CREATE INDEX job_history_default_id_idx ON carillon.job_history_default US
 
 INDEX CREATE INDEX job_history_default_parent_id_ended_at_id_idx ON carillon.job_history_default USING btree (parent_id, ended_at, id) WHERE (parent_id IS NOT NULL)
 
+INDEX CREATE INDEX job_history_default_queue_id_state_created_at_id_idx ON carillon.job_history_default USING btree (queue_id, state, created_at, id) WHERE (envelope IS NOT NULL)
+
+INDEX CREATE INDEX job_history_default_trigger_id_created_at_id_idx ON carillon.job_history_default USING btree (trigger_id, created_at, id) WHERE ((trigger_id IS NOT NULL) AND ((envelope ->> 'manual'::text) = 'true'::text))
+
+INDEX CREATE INDEX job_history_default_trigger_id_state_created_at_id_idx ON carillon.job_history_default USING btree (trigger_id, state, created_at, id) WHERE (trigger_id IS NOT NULL)
+
 INDEX CREATE INDEX job_history_ended ON ONLY carillon.job_history USING btree (ended_at, id)
 
 INDEX CREATE INDEX job_history_id ON ONLY carillon.job_history USING btree (id)
 
+INDEX CREATE INDEX job_history_manual ON ONLY carillon.job_history USING btree (trigger_id, created_at, id) WHERE ((trigger_id IS NOT NULL) AND ((envelope ->> 'manual'::text) = 'true'::text))
+
 INDEX CREATE INDEX job_history_parent ON ONLY carillon.job_history USING btree (parent_id, ended_at, id) WHERE (parent_id IS NOT NULL)
+
+INDEX CREATE INDEX job_history_purge ON ONLY carillon.job_history USING btree (queue_id, state, created_at, id) WHERE (envelope IS NOT NULL)
+
+INDEX CREATE INDEX job_history_trigger ON ONLY carillon.job_history USING btree (trigger_id, state, created_at, id) WHERE (trigger_id IS NOT NULL)
 
 INDEX CREATE INDEX job_keys_expiry ON carillon.job_keys USING btree (expires_at) WHERE (expires_at IS NOT NULL)
 
 INDEX CREATE INDEX jobs_cron_job ON carillon.jobs USING btree (cron_job_id) WHERE (cron_job_id IS NOT NULL)
 
 INDEX CREATE INDEX jobs_parent ON carillon.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL)
+
+INDEX CREATE INDEX jobs_trigger ON carillon.jobs USING btree (trigger_id, created_at, id) WHERE (trigger_id IS NOT NULL)
 
 INDEX CREATE INDEX jobs_window ON carillon.jobs USING btree (queue_id, due_at, id)
 
@@ -286,6 +392,12 @@ INDEX CREATE INDEX runs_ended ON ONLY carillon.runs USING btree (ended_at, cron_
 
 INDEX CREATE INDEX runs_ranges ON ONLY carillon.runs USING btree (slot_to) WHERE (run_id IS NULL)
 
+INDEX CREATE INDEX triggers_deleted ON carillon.triggers USING btree (deleted_at) WHERE (deleted_at IS NOT NULL)
+
+INDEX CREATE INDEX triggers_events ON carillon.triggers USING btree (epoch) WHERE (kind = '@event'::trigger_kind)
+
+INDEX CREATE INDEX triggers_tenant ON carillon.triggers USING btree (tenant, id) WHERE (deleted_at IS NULL)
+
 INDEX CREATE UNIQUE INDEX controllers_pkey ON carillon.controllers USING btree (key)
 
 INDEX CREATE UNIQUE INDEX cron_job_notes_pkey ON carillon.cron_job_notes USING btree (cron_job_id)
@@ -294,11 +406,17 @@ INDEX CREATE UNIQUE INDEX cron_jobs_pkey ON carillon.cron_jobs USING btree (id)
 
 INDEX CREATE UNIQUE INDEX cron_jobs_ref_key ON carillon.cron_jobs USING btree (ref)
 
+INDEX CREATE UNIQUE INDEX cron_jobs_trigger ON carillon.cron_jobs USING btree (trigger_id) WHERE (trigger_id IS NOT NULL)
+
+INDEX CREATE UNIQUE INDEX debounces_pkey ON carillon.debounces USING btree (trigger_id)
+
 INDEX CREATE UNIQUE INDEX deployments_key_key ON carillon.deployments USING btree (key)
 
 INDEX CREATE UNIQUE INDEX deployments_module_id_digest_key ON carillon.deployments USING btree (module_id, digest)
 
 INDEX CREATE UNIQUE INDEX deployments_pkey ON carillon.deployments USING btree (id)
+
+INDEX CREATE UNIQUE INDEX events_pkey ON carillon.events USING btree (id)
 
 INDEX CREATE UNIQUE INDEX job_keys_pkey ON carillon.job_keys USING btree (tenant, kind, key)
 
@@ -316,6 +434,8 @@ INDEX CREATE UNIQUE INDEX queues_pkey ON carillon.queues USING btree (id)
 
 INDEX CREATE UNIQUE INDEX queues_tenant_ref_lane_key ON carillon.queues USING btree (tenant, ref, lane)
 
+INDEX CREATE UNIQUE INDEX rate_limits_pkey ON carillon.rate_limits USING btree (tenant, domain, kind)
+
 INDEX CREATE UNIQUE INDEX runners_pkey ON carillon.runners USING btree (key)
 
 INDEX CREATE UNIQUE INDEX runs_default_pkey ON carillon.runs_default USING btree (cron_job_id, slot)
@@ -324,7 +444,23 @@ INDEX CREATE UNIQUE INDEX runs_pkey ON ONLY carillon.runs USING btree (cron_job_
 
 INDEX CREATE UNIQUE INDEX settings_pkey ON carillon.settings USING btree (id)
 
+INDEX CREATE UNIQUE INDEX tokens_hash_key ON carillon.tokens USING btree (hash)
+
+INDEX CREATE UNIQUE INDEX tokens_pkey ON carillon.tokens USING btree (id)
+
+INDEX CREATE UNIQUE INDEX trigger_epoch_pkey ON carillon.trigger_epoch USING btree (one)
+
+INDEX CREATE UNIQUE INDEX triggers_key_key ON carillon.triggers USING btree (key)
+
+INDEX CREATE UNIQUE INDEX triggers_pkey ON carillon.triggers USING btree (id)
+
 CONSTRAINT cron_job_notes.cron_job_notes_cron_job_id_fkey FOREIGN KEY (cron_job_id) REFERENCES cron_jobs(id) ON DELETE CASCADE
+
+CONSTRAINT cron_jobs.belongs_to_a_module_or_a_trigger CHECK (
+CASE
+    WHEN (trigger_id IS NULL) THEN ((module_id IS NOT NULL) AND (deployment_id IS NOT NULL) AND (NOT limited))
+    ELSE ((module_id IS NULL) AND (deployment_id IS NULL) AND fires)
+END)
 
 CONSTRAINT cron_jobs.cron_jobs_backoff_max_ms_check CHECK ((backoff_max_ms > 0))
 
@@ -342,6 +478,8 @@ CONSTRAINT cron_jobs.cron_jobs_shard_check CHECK ((shard >= 0))
 
 CONSTRAINT cron_jobs.cron_jobs_timeout_ms_check CHECK ((timeout_ms > 0))
 
+CONSTRAINT cron_jobs.cron_jobs_trigger_id_fkey FOREIGN KEY (trigger_id) REFERENCES triggers(id) ON DELETE CASCADE
+
 CONSTRAINT cron_jobs.disabled_has_a_reason_off CHECK (((NOT enabled) OR ((paused_at IS NULL) AND (removed_at IS NULL) AND (set_aside_at IS NULL))))
 
 CONSTRAINT cron_jobs.executing_names_its_run CHECK (((state = 'idle'::job_state) OR ((run_id IS NOT NULL) AND (run_slot IS NOT NULL) AND (started_at IS NOT NULL) AND (deadline_at IS NOT NULL) AND (controller IS NOT NULL) AND (run_deployment IS NOT NULL))))
@@ -350,15 +488,19 @@ CONSTRAINT cron_jobs.firing_names_its_queue CHECK (((NOT fires) OR (queue_id IS 
 
 CONSTRAINT cron_jobs.next_execution_is_a_time CHECK (isfinite(next_execution))
 
+CONSTRAINT debounces.debounces_trigger_id_fkey FOREIGN KEY (trigger_id) REFERENCES triggers(id) ON DELETE CASCADE
+
 CONSTRAINT deployments.deployments_min_replicas_check CHECK ((min_replicas >= 0))
 
 CONSTRAINT deployments.deployments_module_id_fkey FOREIGN KEY (module_id) REFERENCES modules(id) ON DELETE CASCADE
+
+CONSTRAINT events.events_verb_check CHECK ((verb = ANY (ARRAY['CREATED'::text, 'UPDATED'::text, 'DELETED'::text])))
 
 CONSTRAINT job_history.job_history_state_check CHECK ((state = ANY (ARRAY['succeeded'::job_status, 'failed'::job_status, 'cancelled'::job_status])))
 
 CONSTRAINT job_history_default.job_history_state_check CHECK ((state = ANY (ARRAY['succeeded'::job_status, 'failed'::job_status, 'cancelled'::job_status])))
 
-CONSTRAINT job_keys.job_keys_kind_check CHECK ((kind = ANY (ARRAY['unique'::text, 'idempotency'::text])))
+CONSTRAINT job_keys.job_keys_kind_check CHECK ((kind = ANY (ARRAY['unique'::text, 'idempotency'::text, 'trigger'::text])))
 
 CONSTRAINT jobs.jobs_backoff_max_ms_check CHECK ((backoff_max_ms > 0))
 
@@ -408,6 +550,22 @@ CONSTRAINT settings.settings_id_check CHECK (id)
 
 CONSTRAINT settings.settings_shard_count_check CHECK ((shard_count > 0))
 
+CONSTRAINT tokens.tokens_kind_check CHECK ((kind = ANY (ARRAY['app'::text, 'konnector'::text, 'cli'::text])))
+
+CONSTRAINT trigger_epoch.trigger_epoch_one_check CHECK (one)
+
+CONSTRAINT triggers.triggers_backoff_max_ms_check CHECK ((backoff_max_ms > 0))
+
+CONSTRAINT triggers.triggers_backoff_ms_check CHECK ((backoff_ms > 0))
+
+CONSTRAINT triggers.triggers_debounce_ms_check CHECK ((debounce_ms >= 0))
+
+CONSTRAINT triggers.triggers_max_attempts_check CHECK (((max_attempts >= 1) AND (max_attempts <= 1000)))
+
+CONSTRAINT triggers.triggers_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES queues(id)
+
+CONSTRAINT triggers.triggers_timeout_ms_check CHECK ((timeout_ms > 0))
+
 FUNCTION add_error(list jsonb, error jsonb) RETURNS jsonb
 
 FUNCTION create_job_partitions(ahead integer) RETURNS integer SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
@@ -421,5 +579,7 @@ FUNCTION drop_run_partitions(keep integer) RETURNS integer SECURITY DEFINER SET 
 FUNCTION enqueue(ref text, payload jsonb, delay interval, priority integer, tenant text, unique_key text, idempotency_key text, tags text[], timeout interval, max_attempts integer, backoff interval, backoff_ceiling interval, unique_window interval, expires_at timestamp with time zone, notify boolean) RETURNS text SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
 
 FUNCTION job_id(n bigint, salt integer) RETURNS text SET search_path=pg_catalog, pg_temp
+
+FUNCTION publish(type text, verb text, doc jsonb, doc_id text, old jsonb, tenant text, path text, old_path text, notify boolean, dirs jsonb) RETURNS bigint SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
 
 FUNCTION text_problem(value text, at_least integer, at_most integer) RETURNS text SET search_path=pg_catalog, pg_temp

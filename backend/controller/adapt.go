@@ -77,11 +77,18 @@ func (n named) Partitions(ctx context.Context, ahead, keep int) error {
 	return err
 }
 
-const keysPage = 10_000
+const (
+	keysPage     = 10_000
+	keepTriggers = 24 * time.Hour // deleted ones: as long as an idempotency key may name them
+)
 
-// Forget drops what nobody asks for any more: runners and deployments, and the keys of jobs that have expired.
+// Forget drops what nobody asks for any more: runners and deployments, deleted triggers, and the keys of jobs that have
+// expired.
 func (n named) Forget(ctx context.Context) error {
 	if err := n.Store.Forget(ctx); err != nil {
+		return err
+	}
+	if _, err := n.Store.ForgetTriggers(ctx, keepTriggers); err != nil {
 		return err
 	}
 	for {

@@ -30,6 +30,7 @@ import (
 	"carillon/backend/engine/queue"
 	"carillon/backend/engine/scheduler"
 	"carillon/backend/engine/sweep"
+	"carillon/backend/engine/trigger"
 	"carillon/backend/store"
 	carillonv1 "carillon/proto/carillon/v1"
 )
@@ -50,6 +51,7 @@ type house struct {
 	sweep     *sweep.Sweeper
 	deploy    *deploy.Engine
 	queue     *queue.Queue
+	triggers  *trigger.Triggers
 	catalog   *catalog
 
 	draining atomic.Bool
@@ -161,6 +163,7 @@ func (h *house) build() (err error) {
 		Hints: jobHints{h}, Unswept: func() int { return h.sweep.Stats().Unswept }, MaxInFlight: h.cfg.MaxInFlight, Logger: h.log,
 		OnStart: h.metrics.onJobStart, OnEnd: h.metrics.onJobEnd, OnAsked: h.onAsked, Span: jobSpan,
 	})
+	h.triggers = trigger.New(trigger.Config{Store: h.store, Windows: h.store, OnMade: h.queue.Arrived, Logger: h.log})
 	h.deploy = deploy.New(deploy.Config{Store: h.store, Reachable: h.dispatch.Reachable, Changed: h.onChanged, Now: h.cluster.Clock().Now, Logger: h.log})
 	h.observe()
 	return nil
@@ -194,9 +197,10 @@ func (h *house) run(ctx context.Context, l net.Listener) error {
 	part("scheduler", h.scheduler.Run)
 	part("sweep", h.sweep.Run)
 	part("queue", h.queue.Run)
+	part("triggers", h.triggers.Run)
 	part("runners", h.followRunners)
 	part("limits", h.mendLimits)
-	part("listener", func(ctx context.Context) error { return h.store.ListenJobs(ctx, h.queue.Heard) })
+	part("listener", func(ctx context.Context) error { return h.store.ListenAll(ctx, h.queue.Heard, h.triggers.Heard) })
 	h.log.InfoContext(ctx, "controller started", "endpoint", h.endpoint, "pid", os.Getpid(), "version", h.cfg.Version)
 	select {
 	case <-ctx.Done():
@@ -243,6 +247,7 @@ func (h *house) drain(ctx context.Context, server *http.Server) error {
 func (h *house) onRing(_, next *ring.Ring) {
 	h.scheduler.OnRing(next.First(h.key), next.Second(h.key))
 	h.queue.OnRing(next.First(h.key), next.Second(h.key))
+	h.triggers.OnRing(next.First(h.key), next.Second(h.key))
 	time.AfterFunc(2*h.cfg.Timing.Beat, h.scheduler.Reset)
 }
 
@@ -306,9 +311,12 @@ func (h *house) Interrupted() (bool, time.Duration) {
 	return h.cluster.Interrupted(), h.cluster.Silent()
 }
 
-func (h *house) Hint(ctx context.Context, modules []string, runners bool) error {
+func (h *house) Hint(ctx context.Context, modules []string, cronJobs []int64, runners bool) error {
 	if runners {
 		h.lookForRunners()
+	}
+	if err := h.scheduler.Learn(ctx, cronJobs); err != nil {
+		return err
 	}
 	return h.scheduler.Hint(ctx, modules)
 }

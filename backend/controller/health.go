@@ -93,7 +93,7 @@ func (h *house) checkRing() rpc.Check {
 	r := h.cluster.Ring()
 	for _, m := range r.Members() {
 		if m.Key == h.key {
-			return rpc.Check{Name: "ring", OK: true, Detail: fmt.Sprintf("%d members, first owner of %d shards and second of %d", len(r.Members()), len(r.First(h.key)), len(r.Second(h.key)))}
+			return rpc.Check{Name: "ring", OK: true, Detail: fmt.Sprintf("%d in it; first owner of %d shards and second of %d", len(r.Members()), len(r.First(h.key)), len(r.Second(h.key)))}
 		}
 	}
 	return rpc.Check{Name: "ring", Detail: "this controller is not a member", Hint: "it is joining, draining, or cannot beat: see its log"}

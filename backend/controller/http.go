@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"carillon/backend/face/cozy"
 	"carillon/backend/face/rpc"
 )
 
@@ -30,8 +31,10 @@ func listen(c Config) (net.Listener, string, error) {
 // are long; they show every 15 s that they live.
 func (h *house) serverOf() (*http.Server, error) {
 	api, err := rpc.Handler(rpc.Config{
-		Key: h.key, Version: h.cfg.Version, Reader: h.store, Runners: h.store, House: h, Deploy: h.deploy, Jobs: h, JobReader: h.store,
-		Tokens: rpc.Tokens{Admin: h.cfg.AdminToken, Cluster: h.cfg.ClusterToken}, RunnerBeat: h.cfg.Timing.RunnerBeat, Logger: h.log,
+		Key: h.key, Version: h.cfg.Version, Reader: h.store, Runners: h.store, House: h, Deploy: h.deploy, Jobs: h, JobReader: h.store, Triggers: triggers{h},
+		TriggerReader: h.store, Events: triggers{h}, TokenStore: h.store, Workers: triggers{h},
+		Tokens:     rpc.Tokens{Admin: h.cfg.AdminToken, Cluster: h.cfg.ClusterToken, Lookup: h.store.FindToken},
+		RunnerBeat: h.cfg.Timing.RunnerBeat, Logger: h.log,
 	})
 	if err != nil {
 		return nil, err
@@ -40,6 +43,9 @@ func (h *house) serverOf() (*http.Server, error) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.metrics.registry, promhttp.HandlerOpts{}))
+	mux.Handle("/jobs/", cozy.Handler(cozy.Config{
+		House: cozyHouse{triggers{h}}, Reader: h.store, Tokens: bearers{rpc.NewBearers(h.store.FindToken), h.cfg.AdminToken}, Logger: h.log,
+	}))
 	mux.Handle("/", api)
 	s := &http.Server{
 		Handler:           http.NewCrossOriginProtection().Handler(mux), // no web page of elsewhere speaks for its reader

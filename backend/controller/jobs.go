@@ -50,7 +50,7 @@ type jobCaller struct{ *dispatch.Dispatcher }
 func (c jobCaller) Call(in queue.Call, done func(job.Outcome)) {
 	c.Dispatch(dispatch.Call{
 		Run: in.Run, Ref: in.Ref, Slot: in.Slot, Attempt: in.Attempt, Timeout: in.Timeout, GiveUp: in.GiveUp, Deployment: in.Deployment,
-		IdempotencyKey: in.IdempotencyKey, Traceparent: in.Traceparent, Payload: in.Payload, Job: in.Job.String(), Tenant: in.Tenant,
+		IdempotencyKey: in.IdempotencyKey, Traceparent: in.Traceparent, Payload: in.Payload, Job: in.Job.String(), Tenant: in.Tenant, Envelope: in.Envelope,
 	}, func(o dispatch.Outcome) {
 		done(job.Outcome{
 			Verdict: o.Verdict, Text: o.Error, Output: o.Payload, After: o.After, Final: o.Final, Snooze: o.Snooze, Await: o.Await,
@@ -158,7 +158,7 @@ func (h *house) onFired(fired []cron.Firing) {
 	var cancelled []job.Cancelling
 	for _, f := range fired {
 		if f.Made != (cron.Made{}) {
-			made = append(made, job.Waiting{ID: f.Made.N, Queue: f.Queue, Priority: job.DefaultPriority, Due: f.At})
+			made = append(made, job.Waiting{ID: f.Made.N, Queue: f.Queue, Priority: job.DefaultPriority, Due: later(f.At, f.Due)})
 		}
 		for _, c := range f.Cancelled {
 			cancelled = append(cancelled, job.Cancelling{ID: job.ID(c.Made), State: job.Running, Run: c.Run, Controller: c.Controller})
@@ -215,7 +215,10 @@ func (h *house) hintJobs(ctx context.Context, req *carillonv1.HintJobsRequest) {
 }
 
 // HintJobs and CancelRun are what other controllers say.
-func (h *house) HintJobs(queues []int32, changed bool) {
+func (h *house) HintJobs(queues []int32, changed, events bool) {
+	if events {
+		h.triggers.Heard()
+	}
 	if changed {
 		h.lookForRunners()
 		h.queue.Wake()
@@ -258,4 +261,11 @@ func (h *house) refresh(ctx context.Context) bool {
 		h.queue.Wake()
 	}
 	return changed
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

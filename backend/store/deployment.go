@@ -246,7 +246,7 @@ func writeJob(ctx context.Context, q *sqlc.Queries, moduleID, live int64, queue 
 	}
 	if j.ID == 0 {
 		_, err := q.InsertCronJob(ctx, sqlc.InsertCronJobParams{
-			ModuleID: moduleID, DeploymentID: live, Ref: j.Ref, Shard: j.Shard, Schedule: j.Schedule, TimeZone: j.Zone,
+			ModuleID: &moduleID, DeploymentID: &live, Ref: j.Ref, Shard: j.Shard, Schedule: j.Schedule, TimeZone: j.Zone,
 			TimeoutMs: int32(j.Timeout.Milliseconds()), Catchup: sqlc.CarillonCatchup(j.Catchup), Overlap: sqlc.CarillonOverlap(j.Overlap),
 			Enabled: j.Enabled, NextExecution: ptr(j.Next), Fires: j.Fires, QueueID: into,
 			MaxAttempts: int32(retry.Attempts), BackoffMs: int32(inMs(retry.Backoff)), BackoffMaxMs: int32(inMs(retry.Ceiling)),
@@ -268,7 +268,7 @@ func writeJob(ctx context.Context, q *sqlc.Queries, moduleID, live int64, queue 
 		}
 	}
 	return q.UpdateCronJob(ctx, sqlc.UpdateCronJobParams{
-		ID: j.ID, DeploymentID: live, Schedule: j.Schedule, TimeZone: j.Zone, TimeoutMs: int32(j.Timeout.Milliseconds()),
+		ID: j.ID, DeploymentID: &live, Schedule: j.Schedule, TimeZone: j.Zone, TimeoutMs: int32(j.Timeout.Milliseconds()),
 		Catchup: sqlc.CarillonCatchup(j.Catchup), Overlap: sqlc.CarillonOverlap(j.Overlap), Enabled: j.Enabled,
 		NextExecution: ptr(j.Next), PausedAt: ptr(j.PausedAt), RemovedAt: ptr(j.RemovedAt), SetAsideAt: ptr(j.SetAsideAt),
 		Fires: j.Fires, QueueID: into, MaxAttempts: int32(retry.Attempts), BackoffMs: int32(inMs(retry.Backoff)), BackoffMaxMs: int32(inMs(retry.Ceiling)),

@@ -10,30 +10,37 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/core/trigger"
 	"carillon/backend/store/internal/sqlc"
 )
 
 // FireCronJobs claims slots of rows that fire, in the name of a controller, and makes a job of each: one statement, and
-// for rows that cancel what went before, one transaction. It returns the claims that were won; a missing one was lost:
+// for rows that cancel what went before, or that count for a limit, one transaction. It returns the claims that were won; a missing one was lost:
 // read its row with GetCronJobs. Unknown() of the error: each slot is fired once all the same; LookupFired says which.
 //
 // The jobs are in slot order within their queue. Where they run one at a time, a failed one that waits for its next
 // attempt lets later slots go first: a slot that fails for an hour must not stop the clock for as long.
 func (s *Store) FireCronJobs(ctx context.Context, controller string, claims []cron.Claim) ([]cron.Firing, error) {
-	var plain, cancelling []cron.Claim
+	var kinds [3][]cron.Claim // plain, cancelling, limited
 	for _, c := range sortedByID(claims, func(c cron.Claim) int64 { return c.JobID }) {
+		kind := 0
 		if c.Cancels {
-			cancelling = append(cancelling, c)
-		} else {
-			plain = append(plain, c)
+			kind = 1
+		} else if c.Limited {
+			kind = 2
 		}
+		kinds[kind] = append(kinds[kind], c)
 	}
-	fired, err := s.fire(ctx, controller, plain)
-	more, cancelErr := s.fire(ctx, controller, cancelling)
-	return append(fired, more...), errors.Join(err, cancelErr)
+	var fired []cron.Firing
+	var errs []error
+	for _, claims := range kinds {
+		more, err := s.fire(ctx, controller, claims)
+		fired, errs = append(fired, more...), append(errs, err)
+	}
+	return fired, errors.Join(errs...)
 }
 
-// fire is FireCronJobs for claims that all cancel, or all do not.
+// fire is FireCronJobs for claims that all cancel, or count for a limit, or all do neither.
 func (s *Store) fire(ctx context.Context, controller string, claims []cron.Claim) ([]cron.Firing, error) {
 	if len(claims) == 0 {
 		return nil, nil
@@ -75,7 +82,7 @@ func (s *Store) fireBadRow(ctx context.Context, controller string, c cron.Claim,
 }
 
 func (s *Store) fireOnce(ctx context.Context, controller string, claims []cron.Claim) ([]cron.Firing, error) {
-	p := sqlc.FireCronJobsParams{Controller: controller, Cancels: claims[0].Cancels, MaxLive: cron.MaxLive, Priority: job.DefaultPriority, Salts: newSalts(len(claims))}
+	p := sqlc.FireCronJobsParams{Controller: controller, Cancels: claims[0].Cancels, Limited: claims[0].Limited, MaxLive: cron.MaxLive, Priority: job.DefaultPriority, Salts: newSalts(len(claims))}
 	for _, c := range claims {
 		p.Ids = append(p.Ids, c.JobID)
 		p.Versions = append(p.Versions, c.Version)
@@ -89,12 +96,15 @@ func (s *Store) fireOnce(ctx context.Context, controller string, claims []cron.C
 	}
 	var parents map[int64]int
 	fired, err := again(ctx, func() (fired []cron.Firing, err error) {
-		if !p.Cancels {
+		if !p.Cancels && !p.Limited {
 			return fireRows(ctx, s.q(s.claim), p)
 		}
 		err = inTx(ctx, s.claim, func(q *sqlc.Queries) error {
 			if fired, err = fireRows(ctx, q, p); err != nil {
 				return err
+			}
+			if p.Limited {
+				return deferFirings(ctx, q, fired)
 			}
 			parents, err = cancelEarlier(ctx, q, fired)
 			return err
@@ -121,6 +131,38 @@ func fireRows(ctx context.Context, q *sqlc.Queries, p sqlc.FireCronJobsParams) (
 		}
 	}
 	return fired, nil
+}
+
+// deferFirings counts firings for the limits of their workers; the jobs that are too many are due when the next window
+// opens.
+func deferFirings(ctx context.Context, q *sqlc.Queries, fired []cron.Firing) error {
+	var made []int64
+	place := make(map[int64]int, len(fired))
+	for i, f := range fired {
+		if f.Made.N != 0 {
+			made = append(made, f.Made.N)
+			place[f.Made.N] = i
+		}
+	}
+	if len(made) == 0 {
+		return nil
+	}
+	rows, err := q.CountFirings(ctx, sqlc.CountFiringsParams{JobIds: made, WindowSecs: trigger.LimitWindow.Seconds()})
+	if err != nil {
+		return err
+	}
+	var off sqlc.PutOffJobsParams
+	for _, r := range rows {
+		if limit, ok := trigger.LimitOf(r.Worker); ok && int(r.Place) > limit {
+			due := r.OpenedAt.Time.UTC().Add(trigger.LimitWindow)
+			fired[place[r.ID]].Due = due
+			off.Ids, off.Due = append(off.Ids, r.ID), append(off.Due, stamp(due))
+		}
+	}
+	if len(off.Ids) == 0 {
+		return nil
+	}
+	return q.PutOffJobs(ctx, off)
 }
 
 // cancelEarlier cancels what the same cron jobs made before: what waits ends at once, what runs is noted in the answer.

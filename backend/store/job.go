@@ -232,6 +232,7 @@ func toClaimed(r sqlc.ClaimJobsRow) job.Claimed {
 		ID: job.ID{N: r.ID, Salt: r.Salt}, Tenant: r.Tenant, Ref: r.Ref, Queue: r.QueueID, Run: cron.RunID(r.RunID.Bytes), Attempt: int(r.Attempt),
 		Retry: retryOf(r.MaxAttempts, r.BackoffMs, r.BackoffMaxMs), Timeout: milliseconds(r.TimeoutMs), Slot: at(r.Slot), Due: r.DueAt.Time.UTC(),
 		Created: r.CreatedAt.Time.UTC(), Started: at(r.StartedAt), Expires: at(r.ExpiresAt), Parent: r.ParentID, Payload: r.Payload, Limited: r.Limited,
+		TriggerID: r.TriggerID, Envelope: r.Envelope,
 	}
 }
 

@@ -183,6 +183,7 @@ func (e *enqueuing) write(ctx context.Context, q *sqlc.Queries) error {
 	if len(index) == 0 {
 		return nil
 	}
+	p.TriggerIds, p.Envelopes = e.carried(index)
 	rows, err := q.InsertJobs(ctx, p)
 	if err != nil {
 		return err
@@ -195,6 +196,26 @@ func (e *enqueuing) write(ctx context.Context, q *sqlc.Queries) error {
 		o.N, o.Due, o.Created, o.Started = r.ID, r.DueAt.Time.UTC(), r.CreatedAt.Time.UTC(), at(r.StartedAt)
 	}
 	return nil
+}
+
+// carried is what jobs of triggers have beside the others; nothing where there is none among them, for missing columns
+// are null.
+func (e *enqueuing) carried(index []int) (triggers []int64, envelopes [][]byte) {
+	any := false
+	for _, i := range index {
+		any = any || e.batch[i].TriggerID != 0 || len(e.batch[i].Envelope) > 0
+	}
+	if !any {
+		return nil, nil
+	}
+	for _, i := range index {
+		var envelope []byte // nil is null
+		if len(e.batch[i].Envelope) > 0 {
+			envelope = e.batch[i].Envelope
+		}
+		triggers, envelopes = append(triggers, e.batch[i].TriggerID), append(envelopes, envelope)
+	}
+	return triggers, envelopes
 }
 
 func notNull(b []byte) []byte {

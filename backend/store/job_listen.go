@@ -12,12 +12,22 @@ const (
 	listenBackoff = 5 * time.Second  // between two tries to connect, at most
 )
 
-// ListenJobs hears of jobs that were enqueued by SQL, on a connection of its own, and calls heard for each transaction
-// that made some, and once after each connect: what came before was not heard. It returns nil when ctx ends. heard must
-// not block. Behind a pooler in transaction mode nobody can listen; jobs are found by polling then.
-func (s *Store) ListenJobs(ctx context.Context, heard func()) error {
+// ListenJobs hears of jobs that were enqueued by SQL, and ListenAll of events that were published by it, too: on a
+// connection of its own. They call jobs and events for each transaction that made some, and once after each connect: what
+// came before was not heard. They return nil when ctx ends. The functions must not block. Behind a pooler in transaction
+// mode nobody can listen; jobs and events are found by polling then.
+func (s *Store) ListenJobs(ctx context.Context, jobs func()) error {
+	return s.listenFor(ctx, map[string]func(){"carillon_jobs": jobs})
+}
+
+// ListenAll is described with ListenJobs.
+func (s *Store) ListenAll(ctx context.Context, jobs, events func()) error {
+	return s.listenFor(ctx, map[string]func(){"carillon_jobs": jobs, "carillon_events": events})
+}
+
+func (s *Store) listenFor(ctx context.Context, heard map[string]func()) error {
 	if s.pooler {
-		s.log.InfoContext(ctx, "behind a pooler nobody hears of jobs that SQL enqueued: they are found by polling")
+		s.log.InfoContext(ctx, "behind a pooler nobody hears of what SQL made: it is found by polling")
 		<-ctx.Done()
 		return nil
 	}
@@ -31,7 +41,7 @@ func (s *Store) ListenJobs(ctx context.Context, heard func()) error {
 		}
 		failures++
 		after := min(100*time.Millisecond<<min(failures-1, 10), listenBackoff)
-		s.log.WarnContext(ctx, "jobs not listened for", "error", wrap("listen for jobs", err), "again_in", after)
+		s.log.WarnContext(ctx, "notifications not listened for", "error", wrap("listen for notifications", err), "again_in", after)
 		t := time.NewTimer(after)
 		select {
 		case <-ctx.Done():
@@ -43,7 +53,7 @@ func (s *Store) ListenJobs(ctx context.Context, heard func()) error {
 }
 
 // listen works until its connection breaks.
-func (s *Store) listen(ctx context.Context, heard func()) (connected bool, err error) {
+func (s *Store) listen(ctx context.Context, heard map[string]func()) (connected bool, err error) {
 	cfg := s.api.Config().ConnConfig
 	cfg.RuntimeParams["application_name"] = "carillon listen"
 	c, err := pgx.ConnectConfig(ctx, cfg)
@@ -55,18 +65,24 @@ func (s *Store) listen(ctx context.Context, heard func()) (connected bool, err e
 		defer cancel()
 		c.Close(closing)
 	}()
-	if _, err := c.Exec(ctx, "LISTEN carillon_jobs"); err != nil {
-		return false, err
+	for channel := range heard {
+		if _, err := c.Exec(ctx, "LISTEN "+channel); err != nil {
+			return false, err
+		}
 	}
-	heard()
+	for _, tell := range heard {
+		tell()
+	}
 	for {
 		wait, cancel := context.WithTimeout(ctx, listenCheck)
-		_, err := c.WaitForNotification(wait)
+		note, err := c.WaitForNotification(wait)
 		silent := wait.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
 		case err == nil:
-			heard()
+			if tell := heard[note.Channel]; tell != nil {
+				tell()
+			}
 		case !silent:
 			return true, err
 		default:

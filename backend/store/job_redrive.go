@@ -44,6 +44,8 @@ func (s *Store) redriveOne(ctx context.Context, id job.ID) (job.Waiting, error) 
 	j, err := s.GetJob(ctx, id)
 	switch {
 	case err != nil:
+	case j.State == job.Failed && j.Ref == job.ClientRef:
+		err = fmt.Errorf("%w: %s was run by its client, which has to launch another", cron.ErrPrecond, id)
 	case j.State == job.Failed:
 		err = fmt.Errorf("%w: %s was re-driven already", cron.ErrPrecond, id)
 	default:

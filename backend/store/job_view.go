@@ -103,7 +103,7 @@ func toJobView(r sqlc.GetJobRow) (job.Job, error) {
 		Created: inUTC(r.CreatedAt), Started: inUTC(r.StartedAt), Ended: inUTC(r.EndedAt), Expires: inUTC(r.ExpiresAt), Slot: inUTC(r.Slot),
 		Attempt: int(r.Attempt), Retry: retryOf(r.MaxAttempts, r.BackoffMs, r.BackoffMaxMs), Timeout: milliseconds(r.TimeoutMs),
 		Run: cron.RunID(r.RunID.Bytes), Controller: r.Controller, Parent: job.ID{N: r.ParentID, Salt: r.ParentSalt}, Children: int(r.Children), Progress: r.Progress, Tags: r.Tags,
-		Payload: r.Payload, Output: r.Output, CancelAsked: r.Cancelled,
+		Payload: r.Payload, Output: r.Output, CancelAsked: r.Cancelled, TriggerID: r.TriggerID, Envelope: r.Envelope,
 	}
 	if len(r.Errors) > 0 {
 		if err := json.Unmarshal(r.Errors, &j.Errors); err != nil {

@@ -16,10 +16,13 @@ func toJob(r sqlc.CronJob, deployment string) cron.Job {
 		ID: r.ID, Ref: r.Ref, Shard: r.Shard, Version: r.Version, Enabled: r.Enabled, State: cron.State(r.State),
 		Next: at(r.NextExecution), Schedule: r.Schedule, Zone: r.TimeZone,
 		Timeout: time.Duration(r.TimeoutMs) * time.Millisecond, Catchup: cron.Catchup(r.Catchup), Overlap: cron.Overlap(r.Overlap),
-		Fires: r.Fires, Deployment: deployment, PausedAt: at(r.PausedAt), RemovedAt: at(r.RemovedAt), SetAsideAt: at(r.SetAsideAt),
+		Fires: r.Fires, Limited: r.Limited, Deployment: deployment, PausedAt: at(r.PausedAt), RemovedAt: at(r.RemovedAt), SetAsideAt: at(r.SetAsideAt),
 	}
 	if r.Fires {
 		j.Retry = cron.Retry(retryOf(r.MaxAttempts, r.BackoffMs, r.BackoffMaxMs))
+	}
+	if r.TriggerID != nil {
+		j.Trigger = *r.TriggerID
 	}
 	if r.RunID.Valid {
 		j.Current = cron.Run{

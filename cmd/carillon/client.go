@@ -23,8 +23,8 @@ const maxAnswer = 16 << 20
 // remote says which cluster a command speaks to, and with which right. Its flags stand at every command.
 type remote struct {
 	URL       string        `name:"controller" group:"remote" env:"CARILLON_CONTROLLER" default:"http://127.0.0.1:7800" placeholder:"URL" help:"A controller of the cluster (default ${default})."`
-	Token     string        `group:"remote" env:"CARILLON_ADMIN_TOKEN" placeholder:"TOKEN" help:"Admin token. Prefer the environment: flags can be read by others."`
-	TokenFile string        `group:"remote" env:"CARILLON_ADMIN_TOKEN_FILE" placeholder:"FILE" help:"File that holds the admin token."`
+	Token     string        `group:"remote" env:"CARILLON_ADMIN_TOKEN" placeholder:"TOKEN" help:"Admin token, or one of 'carillon token create'. Prefer the environment: flags can be read by others."`
+	TokenFile string        `group:"remote" env:"CARILLON_ADMIN_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token."`
 	Timeout   time.Duration `group:"remote" env:"CARILLON_TIMEOUT" default:"30s" placeholder:"DURATION" help:"How long one request may take (default ${default})."`
 }
 
@@ -36,6 +36,10 @@ type client struct {
 	runs    carillonv1connect.RunServiceClient
 	jobs    carillonv1connect.JobServiceClient
 	cluster carillonv1connect.ClusterServiceClient
+
+	triggers carillonv1connect.TriggerServiceClient
+	events   carillonv1connect.EventServiceClient
+	tokens   carillonv1connect.TokenServiceClient
 }
 
 // base is the URL to speak to. The variable may hold several, since runners take a list; the first one serves.
@@ -84,6 +88,10 @@ func newClient(base, token string, timeout time.Duration) (*client, error) {
 		runs:    carillonv1connect.NewRunServiceClient(httpClient, base, opts...),
 		jobs:    carillonv1connect.NewJobServiceClient(httpClient, base, opts...),
 		cluster: carillonv1connect.NewClusterServiceClient(httpClient, base, opts...),
+
+		triggers: carillonv1connect.NewTriggerServiceClient(httpClient, base, opts...),
+		events:   carillonv1connect.NewEventServiceClient(httpClient, base, opts...),
+		tokens:   carillonv1connect.NewTokenServiceClient(httpClient, base, opts...),
 	}, nil
 }
 
@@ -163,7 +171,7 @@ func explainRPC(err error, r *remote) error {
 		return say("give the cluster's admin token by CARILLON_ADMIN_TOKEN, CARILLON_ADMIN_TOKEN_FILE or --token",
 			"%s does not know this token: %s", at, message)
 	case connect.CodePermissionDenied:
-		return say("this needs the admin token; the cluster token opens nothing here", "not allowed: %s", message)
+		return say("this needs the admin token, or one whose scope allows it (`carillon token create --help`); the cluster token opens nothing here", "not allowed: %s", message)
 	case connect.CodeDeadlineExceeded:
 		return say("give it more time with --timeout, and see `carillon doctor`", "%s did not answer within %s", at, r.Timeout)
 	case connect.CodeUnimplemented:

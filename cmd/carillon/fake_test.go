@@ -23,6 +23,7 @@ type fakeController struct {
 	carillonv1connect.UnimplementedDeployServiceHandler
 	carillonv1connect.UnimplementedRunServiceHandler
 	fakeJobs
+	fakeTriggers
 
 	url    string
 	token  string // demanded when set
@@ -47,6 +48,9 @@ func startFake(t *testing.T, f *fakeController) *fakeController {
 	mux.Handle(carillonv1connect.NewDeployServiceHandler(f))
 	mux.Handle(carillonv1connect.NewRunServiceHandler(f))
 	mux.Handle(carillonv1connect.NewJobServiceHandler(f))
+	mux.Handle(carillonv1connect.NewTriggerServiceHandler(f))
+	mux.Handle(carillonv1connect.NewEventServiceHandler(f))
+	mux.Handle(carillonv1connect.NewTokenServiceHandler(f))
 	guard := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.token != "" && r.Header.Get("Authorization") != "Bearer "+f.token {
 			_ = connect.NewErrorWriter().Write(w, r, connect.NewError(connect.CodeUnauthenticated, errString("unknown token")))

@@ -49,6 +49,9 @@ type cli struct {
 	Cron        cronCmd        `cmd:"" help:"Show and steer cron jobs, and try out schedules."`
 	Runs        runsCmd        `cmd:"" help:"Show what ran."`
 	Jobs        jobsCmd        `cmd:"" help:"Enqueue jobs, show and steer them."`
+	Triggers    triggersCmd    `cmd:"" help:"Make, show and steer triggers, and try out their texts."`
+	Events      eventsCmd      `cmd:"" help:"Publish events."`
+	Token       tokenCmd       `cmd:"" help:"Make, list and revoke bearer tokens."`
 	Ring        ringCmd        `cmd:"" help:"Show which controller owns which shards."`
 	Controllers controllersCmd `cmd:"" help:"List the controllers of the cluster."`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the database's schema up to date."`

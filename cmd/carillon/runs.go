@@ -104,7 +104,7 @@ func lateCell(r *carillonv1.Run) string {
 
 // tookCell is how long a run took.
 func tookCell(r *carillonv1.Run) string {
-	if r.GetStartedAt() == nil || r.GetEndedAt() == nil {
+	if r.GetStartedAt() == nil || r.GetEndedAt() == nil || r.GetVerdict() == carillonv1.Verdict_VERDICT_FIRED {
 		return "-"
 	}
 	return took(r.GetEndedAt().AsTime().Sub(r.GetStartedAt().AsTime()))

@@ -33,10 +33,13 @@ SELECT id, started_at, deadline_at, deployment_id FROM won;
 -- Makes jobs of slots, idle to idle: the same compare-and-set as StartCronJobs, and in the same statement the job, the
 -- ledger row that names it, and the skipped range. The ledger's key makes a slot's job the only one. Where the jobs of
 -- earlier slots are in the way (overlap skip: any that lives; otherwise as many as are kept at most), the slot is
--- skipped_overlap. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this. Losers as there.
+-- skipped_overlap. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this, and those whose firings
+-- count for a limit another, with CountFirings. The job of a trigger's row carries what the trigger says; a trigger that
+-- fires once is gone in the same instant. Losers as there.
 WITH won AS (
     UPDATE carillon.cron_jobs j
-    SET next_execution = a.next_after, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot', run_deployment = j.deployment_id,
+    SET next_execution = a.next_after, enabled = NOT (j.trigger_id IS NOT NULL AND a.next_after IS NULL AND starts_with(j.schedule, '@at ')),
+        removed_at = CASE WHEN j.trigger_id IS NOT NULL AND a.next_after IS NULL AND starts_with(j.schedule, '@at ') THEN now() END, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot', run_deployment = j.deployment_id,
         attempt = 0, started_at = clock_timestamp(), deadline_at = NULL, controller = sqlc.arg(controller)::text
     FROM (
         SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(versions)::bigint[]) AS version,
@@ -47,18 +50,24 @@ WITH won AS (
         ORDER BY 1
     ) a
     WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle' AND j.fires
-      AND j.next_execution = a.expected AND a.slot <= now() AND (j.overlap::text = 'cancel') = sqlc.arg(cancels)::bool
+      AND j.next_execution = a.expected AND a.slot <= now() AND (j.overlap::text = 'cancel') = sqlc.arg(cancels)::bool AND j.limited = sqlc.arg(limited)::bool
     RETURNING j.id, j.ref, j.started_at, j.deployment_id, j.queue_id, j.timeout_ms, j.max_attempts, j.backoff_ms, j.backoff_max_ms,
-        a.slot, a.run_id, a.salt, a.skip_from, a.skip_to, a.skip_count,
+        a.slot, a.run_id, a.salt, a.skip_from, a.skip_to, a.skip_count, j.trigger_id, j.removed_at,
         -- Under catchup all every slot has its turn, one after the other.
         (EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
             OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE sqlc.arg(max_live)::int - 1 END))::bool AS busy
 ), numbered AS (
     SELECT won.*, CASE WHEN NOT busy THEN nextval('carillon.job_ids') END AS job_id FROM won
 ), made AS (
-    INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload)
-    SELECT job_id, queue_id, (job_id % 1021)::int, salt, now(), slot, id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, sqlc.arg(priority)::smallint, ''
-    FROM numbered WHERE NOT busy
+    INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload, trigger_id, envelope)
+    SELECT n.job_id, n.queue_id, (n.job_id % 1021)::int, n.salt, now(), n.slot, n.id, n.max_attempts, n.backoff_ms, n.backoff_max_ms, n.timeout_ms,
+           COALESCE(t.priority, sqlc.arg(priority)::smallint), COALESCE(t.message, ''), n.trigger_id,
+           CASE WHEN t.id IS NOT NULL THEN jsonb_build_object('trigger', t.key, 'kind', t.kind, 'domain', t.domain, 'worker', t.worker)
+               || CASE WHEN t.options IS NULL THEN '{}' ELSE jsonb_build_object('options', t.options) END END
+    FROM numbered n LEFT JOIN carillon.triggers t ON t.id = n.trigger_id WHERE NOT n.busy
+), once AS (
+    UPDATE carillon.triggers t SET deleted_at = now(), updated_at = now(), rev = t.rev + 1
+    FROM (SELECT trigger_id FROM won WHERE removed_at IS NOT NULL ORDER BY 1) w WHERE t.id = w.trigger_id
 ), ledger AS (
     INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, controller, started_at, ended_at, verdict, job_id, job_salt)
     SELECT id, slot, slot, CASE WHEN NOT busy THEN run_id END, CASE WHEN NOT busy THEN deployment_id END, sqlc.arg(controller)::text,
@@ -79,7 +88,7 @@ WITH won AS (
     UPDATE carillon.cron_jobs j
     SET run_id = sqlc.arg(run_id)::uuid, run_slot = now(), run_kind = 'manual', run_deployment = j.deployment_id,
         attempt = 0, started_at = clock_timestamp(), deadline_at = NULL, controller = sqlc.arg(controller)::text
-    WHERE j.ref = sqlc.arg(ref)::text AND j.fires AND j.state = 'idle' AND j.removed_at IS NULL
+    WHERE j.ref = sqlc.arg(ref)::text AND j.fires AND j.state = 'idle' AND j.removed_at IS NULL AND j.trigger_id IS NULL
       AND EXISTS (SELECT FROM carillon.deployments d WHERE d.id = j.deployment_id AND d.min_replicas > 0)
       AND NOT EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
           OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE sqlc.arg(max_live)::int - 1 END)
@@ -127,11 +136,20 @@ SELECT w.id, w.salt, w.run_id, COALESCE(w.controller, '')::text AS controller, w
 FROM carillon.jobs w
 WHERE w.cron_job_id = ANY (sqlc.arg(cron_job_ids)::bigint[]) AND w.cancelled AND w.state = 'running';
 
--- name: PassCronJob :execrows
--- The last resort for one slot that has a verdict already, by hand or by a restored backup: it stands, and the row goes on.
-UPDATE carillon.cron_jobs SET next_execution = sqlc.arg(next_after)::timestamptz
-WHERE id = sqlc.arg(id)::bigint AND version = sqlc.arg(version)::bigint AND enabled AND state = 'idle' AND fires
-  AND next_execution = sqlc.arg(expected)::timestamptz AND sqlc.arg(slot)::timestamptz <= now();
+-- name: PassCronJob :many
+-- The last resort for one slot that has a verdict already, by hand or by a restored backup: it stands, and the row goes
+-- on; a trigger that fires once has done so.
+WITH passed AS (
+    UPDATE carillon.cron_jobs j SET next_execution = sqlc.arg(next_after)::timestamptz,
+        enabled = NOT (j.trigger_id IS NOT NULL AND sqlc.arg(next_after)::timestamptz IS NULL AND starts_with(j.schedule, '@at ')),
+        removed_at = CASE WHEN j.trigger_id IS NOT NULL AND sqlc.arg(next_after)::timestamptz IS NULL AND starts_with(j.schedule, '@at ') THEN now() END
+    WHERE j.id = sqlc.arg(id)::bigint AND j.version = sqlc.arg(version)::bigint AND j.enabled AND j.state = 'idle' AND j.fires
+      AND j.next_execution = sqlc.arg(expected)::timestamptz AND sqlc.arg(slot)::timestamptz <= now()
+    RETURNING j.id, j.trigger_id, j.removed_at
+), once AS (
+    UPDATE carillon.triggers t SET deleted_at = now(), updated_at = now(), rev = t.rev + 1 FROM passed p WHERE t.id = p.trigger_id AND p.removed_at IS NOT NULL
+)
+SELECT id FROM passed;
 
 -- name: SkipCronJobs :many
 -- Decides a range of missed slots of which none runs (catchup none): idle to idle, the same compare-and-set.
@@ -213,8 +231,8 @@ JOIN carillon.runs r ON r.cron_job_id = a.id AND r.slot = a.slot AND r.run_id = 
 
 -- name: GetCronJobs :many
 -- The present state of these rows, in a statement of its own: read after a claim, it sees the winner's commit.
-SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
-FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+SELECT sqlc.embed(j), COALESCE(d.key, '')::text AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j LEFT JOIN carillon.deployments d ON d.id = j.deployment_id
 WHERE j.id = ANY (sqlc.arg(ids)::bigint[]);
 
 -- name: AwaitCronJobs :many
@@ -223,20 +241,20 @@ WHERE j.id = ANY (sqlc.arg(ids)::bigint[]);
 SELECT j.id FROM carillon.cron_jobs j WHERE j.id = ANY (sqlc.arg(ids)::bigint[]) ORDER BY j.id FOR NO KEY UPDATE;
 
 -- name: GetCronJob :one
-SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
-FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+SELECT sqlc.embed(j), COALESCE(d.key, '')::text AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j LEFT JOIN carillon.deployments d ON d.id = j.deployment_id
 WHERE j.ref = $1;
 
 -- name: ListShards :many
 -- The reset: all rows of some shards, in pages by id.
-SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
-FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+SELECT sqlc.embed(j), COALESCE(d.key, '')::text AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j LEFT JOIN carillon.deployments d ON d.id = j.deployment_id
 WHERE j.shard = ANY (sqlc.arg(shards)::int[]) AND j.id > sqlc.arg(after)::bigint AND j.removed_at IS NULL
 ORDER BY j.id
 LIMIT sqlc.arg(page)::int;
 
 -- name: ListModules :many
--- The rows of some modules, also the removed ones: what a hint makes a controller read again.
+-- The rows of some modules, also the removed ones: what a hint makes a controller read again. A trigger's row is of none.
 SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now
 FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
 JOIN carillon.modules m ON m.id = j.module_id
@@ -245,7 +263,7 @@ ORDER BY j.id
 LIMIT sqlc.arg(page)::int;
 
 -- name: ListCronJobs :many
--- For people: in order of ref, with the long texts.
+-- For people: in order of ref, with the long texts. Triggers have a list of their own.
 SELECT sqlc.embed(j), d.key AS deployment, clock_timestamp()::timestamptz AS now,
        COALESCE(n.paused, '')::text AS paused_note, COALESCE(n.set_aside, '')::text AS set_aside_note, d.min_replicas
 FROM carillon.cron_jobs j
@@ -313,7 +331,9 @@ SELECT id, run_id, ref, run_slot, controller, timed_out FROM freed;
 WITH aside AS (
     UPDATE carillon.cron_jobs SET enabled = false, set_aside_at = now(), version = version + 1
     WHERE id = sqlc.arg(id)::bigint AND version = sqlc.arg(version)::bigint AND set_aside_at IS NULL AND removed_at IS NULL
-    RETURNING id
+    RETURNING id, trigger_id
+), told AS (
+    UPDATE carillon.triggers t SET last_error = sqlc.arg(reason)::text, updated_at = now() FROM aside a WHERE t.id = a.trigger_id
 )
 INSERT INTO carillon.cron_job_notes (cron_job_id, set_aside)
 SELECT id, sqlc.arg(reason)::text FROM aside
@@ -327,10 +347,10 @@ WHERE id = sqlc.arg(id)::bigint AND version = sqlc.arg(version)::bigint AND enab
 
 -- name: LockCronJobs :many
 -- Inside the transaction that deploys, scales, pauses or resumes: the rows of a module, locked in id order.
-SELECT j.* FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id FOR NO KEY UPDATE;
+SELECT j.* FROM carillon.cron_jobs j WHERE j.module_id = sqlc.arg(module_id)::bigint ORDER BY j.id FOR NO KEY UPDATE;
 
 -- name: ListModuleCronJobs :many
-SELECT j.* FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id;
+SELECT j.* FROM carillon.cron_jobs j WHERE j.module_id = sqlc.arg(module_id)::bigint ORDER BY j.id;
 
 -- name: ListUnlocked :many
 -- Which of these rows nobody holds: a claim or an end that ran into a lock goes on with them alone, so that somebody's
@@ -342,6 +362,48 @@ INSERT INTO carillon.cron_jobs (module_id, deployment_id, ref, shard, schedule, 
     fires, queue_id, max_attempts, backoff_ms, backoff_max_ms)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 RETURNING id;
+
+-- name: InsertTriggerRow :one
+-- The row that the clock fires for a trigger.
+INSERT INTO carillon.cron_jobs (trigger_id, ref, shard, schedule, time_zone, timeout_ms, catchup, overlap, enabled, next_execution,
+    fires, queue_id, max_attempts, backoff_ms, backoff_max_ms, limited)
+SELECT t.id, '@' || t.key, sqlc.arg(shard)::int, sqlc.arg(schedule)::text, t.time_zone, t.timeout_ms, 'last', 'allow', true, sqlc.narg(next_execution)::timestamptz,
+    true, t.queue_id, t.max_attempts, t.backoff_ms, t.backoff_max_ms, sqlc.arg(limited)::bool
+FROM carillon.triggers t WHERE t.id = sqlc.arg(trigger_id)::bigint
+RETURNING id;
+
+-- name: UpdateTriggerRow :exec
+-- UpdateCronJob for the row of a trigger.
+UPDATE carillon.cron_jobs
+SET schedule = sqlc.arg(schedule), enabled = sqlc.arg(enabled), next_execution = sqlc.narg(next_execution), paused_at = sqlc.narg(paused_at),
+    removed_at = sqlc.narg(removed_at), set_aside_at = sqlc.narg(set_aside_at), version = version + 1
+WHERE id = sqlc.arg(id);
+
+-- name: CountFirings :many
+-- Counts firings for the limits of their workers, by domain and by windows of an hour from the first use, and says of each
+-- the how manieth of its window it is. In the transaction that made them, after it: whoever counts locks cron jobs first,
+-- then these rows, in order.
+WITH made AS (
+    SELECT j.id, t.tenant, t.domain, t.worker, row_number() OVER (PARTITION BY t.tenant, t.domain, t.worker ORDER BY j.id)::int AS n,
+        count(*) OVER (PARTITION BY t.tenant, t.domain, t.worker)::int AS all_of_them
+    FROM carillon.jobs j JOIN carillon.triggers t ON t.id = j.trigger_id
+    WHERE j.id = ANY (sqlc.arg(job_ids)::bigint[])
+), counted AS (
+    INSERT INTO carillon.rate_limits AS r (tenant, domain, kind, opened_at, count)
+    SELECT tenant, domain, worker, now(), max(n) FROM made GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    ON CONFLICT (tenant, domain, kind) DO UPDATE
+    SET opened_at = CASE WHEN r.opened_at <= now() - make_interval(secs => sqlc.arg(window_secs)::float8) THEN now() ELSE r.opened_at END,
+        count = LEAST(CASE WHEN r.opened_at <= now() - make_interval(secs => sqlc.arg(window_secs)::float8) THEN 0 ELSE r.count END + excluded.count, 1000000000)
+    RETURNING r.tenant, r.domain, r.kind, r.opened_at, r.count
+)
+SELECT m.id, m.worker, (c.count - m.all_of_them + m.n)::int AS place, c.opened_at
+FROM made m JOIN counted c ON c.tenant = m.tenant AND c.domain = m.domain AND c.kind = m.worker;
+
+-- name: PutOffJobs :exec
+-- Jobs that the same transaction made are due later.
+UPDATE carillon.jobs j SET due_at = a.due_at
+FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(due)::timestamptz[]) AS due_at) a
+WHERE j.id = a.id;
 
 -- name: UpdateCronJob :exec
 -- The one writer of what a claim is computed from; the caller holds the row's lock.

@@ -68,13 +68,13 @@ SELECT nextval('carillon.job_ids')::bigint AS id FROM generate_series(1, sqlc.ar
 -- that takes them in: nothing waits before them, and it has room; in a queue that was paused or limited meanwhile they
 -- become ready.
 INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, expires_at, slot, parent_id, parent_salt, cron_job_id, max_attempts, backoff_ms,
-    backoff_max_ms, timeout_ms, priority, unique_key, tags, payload, state, run_id, attempt, run_deployment, controller, started_at, deadline_at)
+    backoff_max_ms, timeout_ms, priority, unique_key, tags, payload, state, run_id, attempt, run_deployment, controller, started_at, deadline_at, trigger_id, envelope)
 SELECT b.id, b.queue_id, (b.id % 1021)::int, b.salt, now() + make_interval(secs => b.delay_ms / 1000.0), b.expires_at, b.slot, NULLIF(b.parent_id, 0),
     CASE WHEN b.parent_id <> 0 THEN b.parent_salt END, NULLIF(b.cron_job_id, 0), b.max_attempts, b.backoff_ms, b.backoff_max_ms, b.timeout_ms, b.priority, NULLIF(b.unique_key, ''),
     CASE WHEN b.tags = '' THEN NULL ELSE string_to_array(b.tags, E'\x1f') END, b.payload,
     CASE WHEN b.starts THEN 'running' ELSE 'ready' END::carillon.job_status, CASE WHEN b.starts THEN b.run_id END, CASE WHEN b.starts THEN 1 ELSE 0 END,
     CASE WHEN b.starts THEN b.run_deployment END, CASE WHEN b.starts THEN sqlc.arg(controller)::text END, CASE WHEN b.starts THEN now() END,
-    CASE WHEN b.starts THEN now() + make_interval(secs => (b.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0) END
+    CASE WHEN b.starts THEN now() + make_interval(secs => (b.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0) END, NULLIF(b.trigger_id, 0), b.envelope
 FROM (
     SELECT COALESCE(NULLIF(a.given, 0), nextval('carillon.job_ids')) AS id, a.*,
         a.run_id IS NOT NULL AND EXISTS (SELECT FROM carillon.queues q WHERE q.id = a.queue_id AND q.paused_at IS NULL AND NOT q.limited) AS starts
@@ -83,7 +83,8 @@ FROM (
         unnest(sqlc.arg(parent_ids)::bigint[]) AS parent_id, unnest(sqlc.arg(parent_salts)::int[]) AS parent_salt, unnest(sqlc.arg(cron_job_ids)::bigint[]) AS cron_job_id, unnest(sqlc.arg(max_attempts)::int[]) AS max_attempts,
         unnest(sqlc.arg(backoffs_ms)::int[]) AS backoff_ms, unnest(sqlc.arg(backoff_maxs_ms)::int[]) AS backoff_max_ms, unnest(sqlc.arg(timeouts_ms)::int[]) AS timeout_ms,
         unnest(sqlc.arg(priorities)::smallint[]) AS priority, unnest(sqlc.arg(unique_keys)::text[]) AS unique_key, unnest(sqlc.arg(tags)::text[]) AS tags,
-        unnest(sqlc.arg(payloads)::bytea[]) AS payload, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(run_deployments)::bigint[]) AS run_deployment) a
+        unnest(sqlc.arg(payloads)::bytea[]) AS payload, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(run_deployments)::bigint[]) AS run_deployment,
+        unnest(sqlc.arg(trigger_ids)::bigint[]) AS trigger_id, unnest(sqlc.arg(envelopes)::jsonb[]) AS envelope) a
 ) b
 RETURNING id, salt, due_at, created_at, started_at;
 
@@ -128,7 +129,7 @@ WHERE j.id = a.id AND q.id = j.queue_id + 0
   AND CASE WHEN a.id IS NOT NULL THEN j.state = 'ready' AND j.due_at <= now() AND (j.expires_at IS NULL OR j.expires_at > now()) END
   AND q.paused_at IS NULL AND q.limited = sqlc.arg(limited)::bool AND (NOT sqlc.arg(limited)::bool OR q.ref = sqlc.arg(ref)::text)
 RETURNING j.id, j.run_id, j.queue_id, q.tenant, q.ref, j.salt, j.attempt, j.max_attempts, j.timeout_ms, j.backoff_ms, j.backoff_max_ms, j.slot, j.due_at, j.created_at,
-    j.started_at, j.expires_at, COALESCE(j.parent_id, 0)::bigint AS parent_id, j.payload, j.limited;
+    j.started_at, j.expires_at, COALESCE(j.parent_id, 0)::bigint AS parent_id, j.payload, j.limited, COALESCE(j.trigger_id, 0)::bigint AS trigger_id, j.envelope;
 
 -- name: GetLimit :one
 -- The free places of a verb, without a lock: a hint that spares a full one the waiting.
@@ -181,8 +182,9 @@ DELETE FROM carillon.limits WHERE ref = sqlc.arg(ref)::text;
 -- Ends jobs for good by their run id: the row leaves the live table for the history, its place and its unique key are
 -- free again, all in the same statement. No row for an input: the run is not current. A job that was cancelled in the
 -- run and did not succeed is cancelled. An error enters the list where a verdict is given. Children are ended only by who
--- says so, and holds the locks of their parents (LockParents). What is compared by ANY can be found by the primary key and
--- in no other way; the history's join with what the caller says may be hashed.
+-- says so, and holds the locks of their parents (LockParents). What a success has done with, its event and its payload, goes.
+-- What is compared by ANY can be found by the primary key and in no other way; the history's join with what the caller says
+-- may be hashed.
 WITH a AS (
     SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(states)::text[]) AS final,
            unnest(sqlc.arg(outputs)::bytea[]) AS output, unnest(sqlc.arg(verdicts)::text[]) AS verdict, unnest(sqlc.arg(texts)::text[]) AS text,
@@ -196,13 +198,14 @@ WITH a AS (
     RETURNING j.*
 ), history AS (
     INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt,
-        attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, output, errors)
+        attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, output, errors, trigger_id, envelope)
     SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.parent_salt, g.cron_job_id, g.run_deployment, g.queue_id,
         g.salt, g.attempt, g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority,
         CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller,
         COALESCE(NULLIF(a.progress, ''), g.progress), g.tags, g.payload,
         NULLIF(a.output, ''::bytea), CASE WHEN a.verdict = '' THEN g.errors ELSE carillon.add_error(g.errors,
-            jsonb_build_object('at', now(), 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END
+            jsonb_build_object('at', now(), 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END,
+        g.trigger_id, CASE WHEN a.final = 'succeeded' THEN g.envelope - '{event,payload}'::text[] ELSE g.envelope END
     FROM gone g JOIN a ON a.id = g.id AND a.run_id = g.run_id
 ), freed AS (
     DELETE FROM carillon.job_keys k USING gone g, carillon.queues q
@@ -304,11 +307,11 @@ WITH gone AS (
     RETURNING j.*
 ), history AS (
     INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
-        max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, errors)
+        max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, errors, trigger_id, envelope)
     SELECT id, now(), created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
         max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END::carillon.job_status,
         run_id, controller, progress, tags, payload, carillon.add_error(errors,
-            jsonb_build_object('at', now(), 'attempt', attempt, 'verdict', CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END, 'text', sqlc.arg(text)::text))
+            jsonb_build_object('at', now(), 'attempt', attempt, 'verdict', CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END, 'text', sqlc.arg(text)::text)), trigger_id, envelope
     FROM gone
 ), freed AS (
     DELETE FROM carillon.job_keys k USING gone g, carillon.queues q
@@ -347,16 +350,17 @@ SELECT j.id, j.salt, q.tenant, q.ref, j.state::text AS state, j.priority, j.due_
     j.started_at::timestamptz AS started_at, NULLIF(j.due_at, j.due_at)::timestamptz AS ended_at, j.expires_at::timestamptz AS expires_at, j.slot::timestamptz AS slot,
     j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.run_id, COALESCE(j.controller, '')::text AS controller,
     COALESCE(j.parent_id, 0)::bigint AS parent_id, COALESCE(j.parent_salt, 0)::int AS parent_salt, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, j.payload::bytea AS payload, ''::bytea AS output,
-    j.errors, j.cancelled::bool AS cancelled
+    j.errors, j.cancelled::bool AS cancelled, COALESCE(j.trigger_id, 0)::bigint AS trigger_id, j.envelope
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE j.id = sqlc.arg(id)::bigint AND j.salt = sqlc.arg(salt)::int;
 
 -- name: GetEndedJob :one
+-- Event and payload are kept for a re-drive, and are nobody else's business any more.
 SELECT h.id, h.salt, q.tenant, q.ref, h.state::text AS state, h.priority, h.due_at::timestamptz AS due_at, h.created_at::timestamptz AS created_at,
     h.started_at::timestamptz AS started_at, h.ended_at::timestamptz AS ended_at, h.expires_at::timestamptz AS expires_at, h.slot::timestamptz AS slot,
     h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.run_id, COALESCE(h.controller, '')::text AS controller,
     COALESCE(h.parent_id, 0)::bigint AS parent_id, COALESCE(h.parent_salt, 0)::int AS parent_salt, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, h.payload::bytea AS payload, COALESCE(h.output, ''::bytea) AS output,
-    h.errors, (h.state = 'cancelled')::bool AS cancelled
+    h.errors, (h.state = 'cancelled')::bool AS cancelled, COALESCE(h.trigger_id, 0)::bigint AS trigger_id, (h.envelope - '{event,payload}'::text[])::jsonb AS envelope
 FROM carillon.job_history h JOIN carillon.queues q ON q.id = h.queue_id
 WHERE h.id = sqlc.arg(id)::bigint AND h.salt = sqlc.arg(salt)::int
 ORDER BY h.ended_at DESC LIMIT 1;
@@ -367,7 +371,7 @@ SELECT j.id, j.salt, q.tenant, q.ref, j.state::text AS state, j.priority, j.due_
     j.started_at::timestamptz AS started_at, NULLIF(j.due_at, j.due_at)::timestamptz AS ended_at, j.expires_at::timestamptz AS expires_at, j.slot::timestamptz AS slot,
     j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.run_id, COALESCE(j.controller, '')::text AS controller,
     COALESCE(j.parent_id, 0)::bigint AS parent_id, COALESCE(j.parent_salt, 0)::int AS parent_salt, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, ''::bytea AS payload, ''::bytea AS output,
-    j.errors, j.cancelled::bool AS cancelled
+    j.errors, j.cancelled::bool AS cancelled, COALESCE(j.trigger_id, 0)::bigint AS trigger_id, (j.envelope - '{event,payload}'::text[])::jsonb AS envelope
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE (sqlc.arg(tenant)::text = '' OR q.tenant = sqlc.arg(tenant)::text) AND (sqlc.arg(ref)::text = '' OR q.ref = sqlc.arg(ref)::text)
   AND (sqlc.arg(module)::text = '' OR starts_with(q.ref, sqlc.arg(module)::text || '.'))
@@ -384,7 +388,7 @@ SELECT h.id, h.salt, q.tenant, q.ref, h.state::text AS state, h.priority, h.due_
     h.started_at::timestamptz AS started_at, h.ended_at::timestamptz AS ended_at, h.expires_at::timestamptz AS expires_at, h.slot::timestamptz AS slot,
     h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.run_id, COALESCE(h.controller, '')::text AS controller,
     COALESCE(h.parent_id, 0)::bigint AS parent_id, COALESCE(h.parent_salt, 0)::int AS parent_salt, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, ''::bytea AS payload, ''::bytea AS output,
-    h.errors, (h.state = 'cancelled')::bool AS cancelled
+    h.errors, (h.state = 'cancelled')::bool AS cancelled, COALESCE(h.trigger_id, 0)::bigint AS trigger_id, (h.envelope - '{event,payload}'::text[])::jsonb AS envelope
 FROM carillon.job_history h JOIN carillon.queues q ON q.id = h.queue_id
 WHERE (sqlc.arg(tenant)::text = '' OR q.tenant = sqlc.arg(tenant)::text) AND (sqlc.arg(ref)::text = '' OR q.ref = sqlc.arg(ref)::text)
   AND (sqlc.arg(module)::text = '' OR starts_with(q.ref, sqlc.arg(module)::text || '.'))
@@ -397,15 +401,16 @@ ORDER BY h.ended_at DESC, h.id DESC LIMIT sqlc.arg(page)::int;
 
 -- name: RedriveJobs :many
 -- Makes dead jobs live again, with their attempts anew; their history stays, marked. One that was a child is none any
--- more: its parent has counted its end.
+-- more: its parent has counted its end. A client's jobs do not come again: nobody would run them.
 WITH dead AS (
     UPDATE carillon.job_history h SET redriven = true
     FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(salts)::int[]) AS salt ORDER BY 1) a
     WHERE h.id = a.id AND h.salt = a.salt AND h.state = 'failed' AND NOT h.redriven
+      AND NOT EXISTS (SELECT FROM carillon.queues q WHERE q.id = h.queue_id AND q.ref = 'client')
     RETURNING h.*
 )
-INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors)
-SELECT id, queue_id, (id % 1021)::int, salt, now(), created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors FROM dead
+INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors, trigger_id, envelope)
+SELECT id, queue_id, (id % 1021)::int, salt, now(), created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors, trigger_id, envelope FROM dead
 ON CONFLICT (id) DO NOTHING
 RETURNING id, queue_id, shard, priority, due_at, expires_at;
 

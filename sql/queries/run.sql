@@ -3,7 +3,7 @@
 SELECT sqlc.embed(r), j.ref, COALESCE(d.key, '')::text AS deployment
 FROM carillon.runs r
 JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
-JOIN carillon.modules m ON m.id = j.module_id
+LEFT JOIN carillon.modules m ON m.id = j.module_id
 LEFT JOIN carillon.deployments d ON d.id = r.deployment_id
 WHERE (sqlc.arg(ref)::text = '' OR j.ref = sqlc.arg(ref)::text)
   AND (sqlc.arg(module)::text = '' OR m.name = sqlc.arg(module)::text)
@@ -31,7 +31,7 @@ LIMIT sqlc.arg(page)::int;
 SELECT sqlc.embed(r), j.ref, COALESCE(d.key, '')::text AS deployment
 FROM carillon.runs r
 JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
-JOIN carillon.modules m ON m.id = j.module_id
+LEFT JOIN carillon.modules m ON m.id = j.module_id
 LEFT JOIN carillon.deployments d ON d.id = r.deployment_id
 WHERE (r.ended_at, r.cron_job_id, r.slot) > (sqlc.arg(after_end)::timestamptz, sqlc.arg(after_id)::bigint, sqlc.arg(after_slot)::timestamptz)
   AND (sqlc.arg(ref)::text = '' OR j.ref = sqlc.arg(ref)::text)

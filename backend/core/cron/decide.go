@@ -28,7 +28,7 @@ func (d Decision) IsZero() bool { return d.Slot.IsZero() && d.Skip.IsZero() }
 func (d Decision) Claim(job Job, id RunID) Claim {
 	return Claim{
 		JobID: job.ID, Version: job.Version, Expected: job.Next, Slot: d.Slot, Skip: d.Skip, Next: d.Next, RunID: id,
-		Fires: job.Fires, Cancels: job.Fires && job.Overlap == OverlapCancel,
+		Fires: job.Fires, Cancels: job.Fires && job.Overlap == OverlapCancel, Limited: job.Limited,
 	}
 }
 

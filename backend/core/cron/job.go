@@ -140,6 +140,8 @@ type Job struct {
 	Overlap    Overlap
 	Fires      bool   // it never executes: its slots become jobs, with Timeout and Retry
 	Retry      Retry  // of such jobs
+	Trigger    int64  // whose row this is; 0: a verb's
+	Limited    bool   // its firings count for a limit of its worker
 	Deployment string // key of the live deployment
 	PausedAt   time.Time
 	RemovedAt  time.Time
@@ -195,6 +197,7 @@ type Claim struct {
 	RunID    RunID
 	Fires    bool // of the row at Version: the slot becomes a job (FireCronJobs)
 	Cancels  bool // and those of the slots before it are cancelled
+	Limited  bool // and it counts for a limit
 }
 
 // Claimed is a claim that was won.
@@ -213,6 +216,7 @@ type Firing struct {
 	At        time.Time // when it fired, by the database's clock
 	Made      Made      // the job; zero: the slot was skipped, for jobs of earlier slots live
 	Queue     int32     // the job's
+	Due       time.Time // the job's, where a limit of its worker put it off; zero: at once
 	Cancelled []CancelledRun
 }
 

@@ -142,6 +142,7 @@ type Filter struct {
 // Cursor is the last job of the page before; the zero cursor starts with the latest.
 type Cursor struct {
 	Ended time.Time // history only
+	Due   time.Time // of a list in the order of due times only
 	ID    int64
 }
 

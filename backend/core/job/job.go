@@ -28,6 +28,7 @@ const (
 	DefaultPriority = 500 // 0 to 1000, higher first
 	IdempotencyKept = 24 * time.Hour
 	DefaultTenant   = "default"
+	ClientRef       = "client" // of the jobs that their clients run; no verb is called so
 )
 
 // State of a job. The first three are live.
@@ -78,6 +79,8 @@ type New struct {
 	Idempotency string        // key: the same request again gives the same job, for 24 h
 	Slot        time.Time     // nominal time, where a clock made it
 	CronJob     int64
+	TriggerID   int64      // the trigger that made it; 0: none
+	Envelope    []byte     // JSON, what a trigger or its maker hands to the verb beside the request; nil: nothing
 	Parent      ID         // the job whose run makes this one
 	ParentRun   cron.RunID // of the parent at present: a child of a run that is over is refused
 }
@@ -119,6 +122,8 @@ type Job struct {
 	Output      []byte
 	Errors      []Error
 	CancelAsked bool
+	TriggerID   int64  // 0: none made it
+	Envelope    []byte // JSON; nil: none. Of an ended job without what it was made of: event and payload
 }
 
 // Claimed is a job whose run begins here.
@@ -139,6 +144,9 @@ type Claimed struct {
 	Parent  int64     // that counts it as a child; 0: none
 	Payload []byte
 	Limited bool // the run holds a place of its verb's limit; the store gives it back
+
+	TriggerID int64  // the trigger that made it; 0: none
+	Envelope  []byte // JSON; nil: none
 
 	CancelAsked bool // somebody cancelled the job while the run was in flight
 }

@@ -151,6 +151,9 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"payload", func(n *job.New) { n.Payload = make([]byte, job.MaxPayload+1) }, "1048577 bytes"},
 		{"payload", func(n *job.New) { n.Payload = []byte(`{"to":`) }, "valid JSON: unexpected end"},
 		{"payload", func(n *job.New) { n.Payload = []byte("\"\xff\"") }, "UTF-8"},
+		{"envelope", func(n *job.New) { n.Envelope = []byte(`{"a"`) }, "valid JSON"},
+		{"envelope", func(n *job.New) { n.Envelope = make([]byte, job.MaxPayload+1) }, "1048577 bytes"},
+		{"trigger", func(n *job.New) { n.TriggerID = -1 }, "none"},
 		{"tags", func(n *job.New) { n.Tags = make([]string, job.MaxTags+1) }, "at most 16"},
 		{"tags[1]", func(n *job.New) { n.Tags = []string{"a", "b\x1fc"} }, "control character"},
 		{"tags[1]", func(n *job.New) { n.Tags = []string{"a", ""} }, "empty"},
@@ -180,7 +183,7 @@ func TestRequestHashTellsRequestsApart(t *testing.T) {
 		"tenant": func(n *job.New) { n.Tenant = "t" }, "ref": func(n *job.New) { n.Ref = "mail.sen" }, "payload": func(n *job.New) { n.Payload = []byte("{}") },
 		"priority": func(n *job.New) { n.Priority++ }, "delay": func(n *job.New) { n.Delay++ }, "attempts": func(n *job.New) { n.Retry.Attempts++ },
 		"no tags": func(n *job.New) { n.Tags = nil }, "two tags": func(n *job.New) { n.Tags = []string{"x", "y"} }, "joined tags": func(n *job.New) { n.Tags = []string{"xy"} },
-		"unique": func(n *job.New) { n.Unique = "u" }, "window": func(n *job.New) { n.Window = 1 }, "timeout": func(n *job.New) { n.Timeout++ },
+		"unique": func(n *job.New) { n.Unique = "u" }, "window": func(n *job.New) { n.Window = 1 }, "timeout": func(n *job.New) { n.Timeout++ }, "trigger": func(n *job.New) { n.TriggerID = 1 },
 	} {
 		n := valid()
 		change(&n)
@@ -191,9 +194,9 @@ func TestRequestHashTellsRequestsApart(t *testing.T) {
 		seen[h] = name
 	}
 	same := valid()
-	same.Idempotency, same.Expires = "key", noon
+	same.Idempotency, same.Expires, same.Envelope = "key", noon, []byte("{}")
 	if !bytes.Equal(job.RequestHash(same), job.RequestHash(base)) {
-		t.Error("the key or an absolute time is part of the hash")
+		t.Error("the key, the envelope or an absolute time is part of the hash")
 	}
 }
 

@@ -126,6 +126,12 @@ func validateRetry(n New) error {
 
 func validatePayload(n New) error {
 	switch {
+	case n.TriggerID < 0:
+		return invalid("trigger", "is none")
+	case len(n.Envelope) > MaxPayload:
+		return invalid("envelope", "has %d bytes, at most %d are accepted", len(n.Envelope), MaxPayload)
+	case len(n.Envelope) > 0 && (!utf8.Valid(n.Envelope) || !json.Valid(n.Envelope)):
+		return invalid("envelope", "is not valid JSON")
 	case len(n.Payload) > MaxPayload:
 		return invalid("payload", "has %d bytes, at most %d are accepted", len(n.Payload), MaxPayload)
 	case len(n.Payload) == 0:
@@ -188,7 +194,8 @@ func text(field, s string, least, most int) error {
 }
 
 // RequestHash tells one request from another under the same idempotency key. The absolute times are left out: a client
-// that repeats a request may have computed them from its clock anew.
+// that repeats a request may have computed them from its clock anew. So is the envelope, which may say when and how the
+// request came.
 func RequestHash(n New) []byte {
 	if !n.Due.IsZero() {
 		n.Delay = 0 // differs with each try
@@ -204,6 +211,9 @@ func RequestHash(n New) []byte {
 	number(h, int64(len(n.Tags)))
 	for _, tag := range n.Tags {
 		put(h, tag)
+	}
+	if n.TriggerID != 0 { // a job without one hashes as carillon.enqueue() has it
+		number(h, n.TriggerID)
 	}
 	return h.Sum(nil)
 }

@@ -14,6 +14,9 @@ func (s Schedule) Describe() string {
 	if s.IsZero() {
 		return "never"
 	}
+	if s.form != byFields {
+		return s.describeClock()
+	}
 	words, daily := s.describeTime()
 	if days := s.describeDays(); days != "" {
 		words += " " + days

@@ -70,3 +70,14 @@ func ExampleSchedule_PrevOrAt() {
 	// Output:
 	// 0 9-17 * * 1-5 2026-03-06T17:00:00Z
 }
+
+func ExampleParseText() {
+	created := time.Date(2024, 2, 28, 23, 59, 58, 500_000_000, time.UTC)
+	s, _ := schedule.ParseText("@every 30m10s from "+created.Format(time.RFC3339Nano), nil)
+	next, _ := s.Next(created)
+	fmt.Println(s.Describe())
+	fmt.Println(s.Text(), "=>", next.Format(time.RFC3339))
+	// Output:
+	// every 30 minutes and 10 seconds, counted from 2024-02-28 23:59:58 UTC
+	// @every 30m10s from 2024-02-28T23:59:58Z => 2024-02-29T00:30:08Z
+}

@@ -1,9 +1,9 @@
-// Package schedule reads cron expressions and answers when they fire: the slot after an instant, the slot before
-// it, and the same in words.
+// Package schedule reads cron expressions, and the intervals and instants of triggers, and answers when they fire: the
+// slot after an instant, the slot before it, and the same in words.
 //
 // It is pure: values in, values out, no goroutine and no clock, so it must never know what "now" is (callers pass
-// it), what a slot is used for, or where a schedule is stored. A bad expression is refused by [Parse] with an
-// [*Error] that names the wrong piece; a [Schedule] that was accepted cannot fail, loop or panic. One that has
+// it), what a slot is used for, or where a schedule is stored. A bad expression is refused by [Parse] or [ParseText]
+// with an [*Error] that names the wrong piece; a [Schedule] that was accepted cannot fail, loop or panic. One that has
 // ended says so with false.
 //
 // Zone rules come from package time, read when a zone is first named. A binary that must not depend on its host's zone files imports
@@ -21,7 +21,7 @@ import (
 // name ([LoadLocation]) or is UTC. The zero Schedule never fires.
 //
 // A schedule lives in the local years 1970 to 3000; there is no slot outside them. All instants returned are
-// whole seconds in UTC.
+// whole seconds in UTC. The one slot of an @at may be later, and keeps its microseconds.
 //
 // Daylight saving: a fixed local time inside a gap fires at the first instant after it, several of them (and an
 // ordinary one at that instant) as one; a fixed local time inside an overlap fires at its first occurrence only.
@@ -35,14 +35,20 @@ type Schedule struct {
 	weekdays uint8 // bit 0 = Sunday
 	search   dayKind
 	realTime bool // the hour field is * or */n
+	form     form // what is not byFields leaves all above empty
 	dialect  Dialect
 	years    unique.Handle[yearSet] // zero handle = every year
 	zone     *zone                  // nil = UTC
-	text     string
+	text     string                 // of fields; the other forms make it when asked
+	start    int64                  // byStep, byDate: in seconds
+	step     int64                  // byStep: in seconds; byDate: the nanoseconds after start
 }
 
 // Next returns the first slot strictly after t, and false when there is none. It does not allocate.
 func (s Schedule) Next(t time.Time) (time.Time, bool) {
+	if s.form == byDate {
+		return s.nextDate(t)
+	}
 	sec, ok := s.next(clampSecond(t))
 	if !ok {
 		return time.Time{}, false
@@ -52,6 +58,9 @@ func (s Schedule) Next(t time.Time) (time.Time, bool) {
 
 // Prev returns the latest slot strictly before t, and false when there is none. It does not allocate.
 func (s Schedule) Prev(t time.Time) (time.Time, bool) {
+	if s.form == byDate {
+		return s.prevDate(t, false)
+	}
 	sec := clampSecond(t)
 	if t.Nanosecond() == 0 {
 		sec--
@@ -61,6 +70,9 @@ func (s Schedule) Prev(t time.Time) (time.Time, bool) {
 
 // PrevOrAt returns the latest slot that is not after t, and false when there is none. It does not allocate.
 func (s Schedule) PrevOrAt(t time.Time) (time.Time, bool) {
+	if s.form == byDate {
+		return s.prevDate(t, true)
+	}
 	return s.prevTime(clampSecond(t))
 }
 
@@ -84,9 +96,12 @@ func (s Schedule) Between(from, to time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// Count returns how many slots lie in from..to, both bounds included. It stops at limit (about 20 ns per slot) and
-// then reports whether there are more.
+// Count returns how many slots lie in from..to, both bounds included. It stops at limit and then reports whether there
+// are more. It takes about 20 ns per slot, and for an @every no time.
 func (s Schedule) Count(from, to time.Time, limit int) (n int, more bool) {
+	if s.form == byStep {
+		return s.countSteps(from, to, limit)
+	}
 	for range s.Between(from, to) {
 		if n >= limit {
 			return n, true
@@ -97,10 +112,15 @@ func (s Schedule) Count(from, to time.Time, limit int) (n int, more bool) {
 }
 
 // String returns the canonical text: single blanks, no leading zeros, numbers for names, * for ?. Parsing it in the
-// same dialect and zone gives an equal schedule.
-func (s Schedule) String() string { return s.text }
+// same dialect and zone gives an equal schedule; that of an @every or @at is read by [ParseText] alone.
+func (s Schedule) String() string {
+	if s.form != byFields {
+		return s.clockText()
+	}
+	return s.text
+}
 
-// Dialect returns the dialect that the schedule was read in.
+// Dialect returns the dialect that the schedule was read in; an @every and an @at belong to Cozy.
 func (s Schedule) Dialect() Dialect { return s.dialect }
 
 // Location returns the zone of the schedule's local times, UTC unless it was given another one.
@@ -112,7 +132,7 @@ func (s Schedule) Location() *time.Location {
 }
 
 // IsZero reports whether s is the zero Schedule, which never fires.
-func (s Schedule) IsZero() bool { return s.seconds == 0 }
+func (s Schedule) IsZero() bool { return s.seconds == 0 && s.form == byFields }
 
 // clampSecond returns t's whole second, kept far enough from the ends of int64 that offsets can be added.
 func clampSecond(t time.Time) int64 {
@@ -124,6 +144,9 @@ func clampSecond(t time.Time) int64 {
 func (s *Schedule) next(sec int64) (int64, bool) {
 	switch {
 	case s.seconds == 0:
+		if s.form == byStep {
+			return s.nextStep(sec)
+		}
 		return 0, false
 	case s.zone == nil:
 		return s.firstFrom(sec + 1)
@@ -138,6 +161,9 @@ func (s *Schedule) next(sec int64) (int64, bool) {
 func (s *Schedule) prev(sec int64) (int64, bool) {
 	switch {
 	case s.seconds == 0:
+		if s.form == byStep {
+			return s.prevStep(sec)
+		}
 		return 0, false
 	case s.zone == nil:
 		return s.lastUpTo(sec)

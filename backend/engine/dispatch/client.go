@@ -119,7 +119,7 @@ func request(c *call, now time.Time) *carillonv1.CallRequest {
 	req := &carillonv1.CallRequest{
 		RunId: c.id, Ref: c.Ref, Attempt: int32(c.Attempt), Timeout: durationpb.New(c.softAt.Sub(now)),
 		IdempotencyKey: c.IdempotencyKey, Payload: c.Payload, Deployment: c.Deployment, Traceparent: c.Traceparent,
-		JobId: c.Job, Tenant: c.Tenant,
+		JobId: c.Job, Tenant: c.Tenant, Envelope: c.Envelope,
 	}
 	if !c.Slot.IsZero() {
 		req.Slot = timestamppb.New(c.Slot)

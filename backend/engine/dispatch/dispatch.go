@@ -46,6 +46,7 @@ type Call struct {
 	Traceparent    string
 	Payload        []byte
 	Job, Tenant    string // of a job's run
+	Envelope       []byte // JSON, of a trigger's job
 }
 
 // Outcome is how a call ended: succeeded, failed, timed_out or cancelled.

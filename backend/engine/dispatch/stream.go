@@ -295,7 +295,7 @@ func (s *stream) next(ping bool) *carillonv1.AttachRequest {
 		if c := s.pending[n]; c.runner == s.runner && d.begin(c) {
 			c.stream = s
 			calls = append(calls, c)
-			bytes += len(c.Payload) + len(c.Ref) + len(c.IdempotencyKey) + len(c.Deployment) + 128
+			bytes += len(c.Payload) + len(c.Envelope) + len(c.Ref) + len(c.IdempotencyKey) + len(c.Deployment) + 128
 		}
 	}
 	if s.pending = s.pending[n:]; len(s.pending) == 0 {

@@ -65,7 +65,7 @@ func (q *Queue) call(runs []*run) {
 	for i, r := range runs {
 		c := &r.claimed
 		starts[i] = start{call: r.call(), wait: max(c.Started.Sub(c.Due), 0)}
-		c.Payload = nil // the caller has it
+		c.Payload, c.Envelope = nil, nil // the caller has them
 		switch {
 		case r.cancelled != "":
 			starts[i].end = &job.Outcome{Verdict: cron.Cancelled, Text: r.cancelled}
@@ -121,7 +121,7 @@ func (r *run) call() Call {
 	c := &r.claimed
 	call := Call{
 		Run: r.id, Job: c.ID, Tenant: c.Tenant, Ref: c.Ref, Slot: c.Slot, Attempt: max(c.Attempt, 1), Timeout: c.Timeout, Deployment: r.deployment,
-		IdempotencyKey: c.ID.String(), Payload: c.Payload,
+		IdempotencyKey: c.ID.String(), Payload: c.Payload, Envelope: c.Envelope,
 	}
 	if call.Timeout <= 0 {
 		call.Timeout = cron.DefaultTimeout

@@ -336,6 +336,7 @@ func claimed(e *job.Enqueue, a *job.Enqueued) job.Claimed {
 	return job.Claimed{
 		ID: a.ID, Ref: e.Ref, Tenant: e.Tenant, Queue: e.Queue, Run: e.Run, Attempt: 1, Retry: e.Retry, Timeout: e.Timeout, Slot: e.Slot,
 		Due: a.Due, Created: a.Created, Started: a.Started, Expires: e.Expires, Parent: e.Parent.N, Payload: e.Payload,
+		TriggerID: e.TriggerID, Envelope: e.Envelope,
 	}
 }
 

@@ -156,7 +156,7 @@ func (s *store) EnqueueJobs(_ context.Context, batch []job.Enqueue) (out []job.E
 			s.last++
 			r := &row{Claimed: job.Claimed{
 				ID: job.ID{N: s.last, Salt: 7}, Ref: e.Ref, Tenant: e.Tenant, Queue: e.Queue, Retry: e.Retry, Timeout: e.Timeout, Due: now.Add(e.Delay),
-				Created: now, Expires: e.Expires, Payload: e.Payload, Parent: e.Parent.N,
+				Created: now, Expires: e.Expires, Payload: e.Payload, Parent: e.Parent.N, TriggerID: e.TriggerID, Envelope: e.Envelope,
 			}, Priority: e.Priority, state: job.Ready}
 			s.jobs[s.last] = r
 			a := job.Enqueued{ID: r.ID, Due: r.Due, Created: now}

@@ -107,6 +107,7 @@ type Call struct {
 	Deployment     string        // key
 	IdempotencyKey string        // the job's id as text
 	Payload        []byte
+	Envelope       []byte // JSON; nil: none
 	Traceparent    string // empty unless Config.Span says otherwise
 }
 

@@ -3,10 +3,12 @@ package queue
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
 )
 
@@ -43,6 +45,35 @@ func TestANewJobOvertakesNobody(t *testing.T) {
 				}
 				if got := c.runners.ran(); !slices.Equal(got, want) {
 					t.Errorf("ran %v, want %v", got, want)
+				}
+			})
+		})
+	}
+}
+
+// What a trigger gave a job reaches its verb, whether it is claimed or inserted already running, and in each attempt.
+func TestTheEnvelopeReachesTheVerb(t *testing.T) {
+	for name, limit := range map[string]int{"inserted running": 0, "claimed": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDatabase()
+				if limit > 0 {
+					d.limit("m.v", limit)
+				}
+				var mu sync.Mutex
+				var got []string
+				c := d.sole(t, 10, func(_ context.Context, c Call) job.Outcome {
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, string(c.Envelope))
+					return job.Outcome{Verdict: cron.Failed}
+				}, "m.v")
+				c.enqueue(t, "m.v", func(n *job.New) { n.TriggerID, n.Envelope = 7, []byte(`{"manual": true}`) })
+				wait(time.Minute)
+				mu.Lock()
+				defer mu.Unlock()
+				if len(got) != 3 || got[0] != `{"manual": true}` || got[2] != got[0] {
+					t.Errorf("got %q", got)
 				}
 			})
 		})

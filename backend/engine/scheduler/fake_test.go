@@ -45,7 +45,7 @@ func (d *database) add(ref, expr string, change ...func(*cron.Job)) *cron.Job {
 		ID: id, Ref: ref, Shard: int32(id % 4), Version: 1, Enabled: true, State: cron.Idle, Schedule: expr,
 		Timeout: time.Minute, Catchup: cron.CatchupLast, Deployment: "dpl-1",
 	}
-	if sched, err := schedule.Parse(expr, schedule.Verb, time.UTC); err == nil {
+	if sched, err := schedule.ParseText(expr, time.UTC); err == nil {
 		job.Next = cron.FirstAfter(sched, d.now())
 	}
 	for _, c := range change {
@@ -114,10 +114,13 @@ func (s *store) FireCronJobs(_ context.Context, claims []cron.Claim) (fired []cr
 			if j == nil || j.Version != c.Version || !j.Enabled || !j.Fires || j.State != cron.Idle || !j.Next.Equal(c.Expected) || c.Slot.After(now) {
 				continue
 			}
-			if c.Cancels != (j.Overlap == cron.OverlapCancel) {
-				panic("the claim does not know whether its row cancels")
+			if c.Cancels != (j.Overlap == cron.OverlapCancel) || c.Limited != j.Limited {
+				panic("the claim does not know whether its row cancels, or counts for a limit")
 			}
 			j.Next = c.Next
+			if c.Next.IsZero() && strings.HasPrefix(j.Schedule, "@at ") {
+				j.Enabled, j.RemovedAt = false, now
+			}
 			s.skipped(j, c.Skip, cron.SkippedMissed)
 			f := cron.Firing{JobID: j.ID, Ref: j.Ref, RunID: c.RunID, Slot: c.Slot, At: now, Queue: 7}
 			if j.Overlap == cron.OverlapSkip && s.alive(j.ID) {
@@ -365,7 +368,7 @@ func (d *database) count(statement string) int {
 // everySlotOnce checks that each slot of a job until now is decided exactly once, and none began early.
 func (d *database) everySlotOnce(t *testing.T, job *cron.Job, first time.Time) {
 	t.Helper()
-	sched, err := schedule.Parse(job.Schedule, schedule.Verb, time.UTC)
+	sched, err := schedule.ParseText(job.Schedule, time.UTC)
 	if err != nil {
 		t.Fatal(err)
 	}

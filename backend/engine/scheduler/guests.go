@@ -10,7 +10,7 @@ import (
 // deployed and looks after until the owners know them, rows that the sweep found overdue, runs that it was asked to
 // start.
 
-// adoption is a module that this controller looks after whatever its shards.
+// adoption is a module, or one trigger, that this controller looks after whatever its shards.
 type adoption struct {
 	since time.Time // local
 	ids   map[int64]struct{}
@@ -96,7 +96,7 @@ func (p *plan) started(job *cron.Job) (*run, bool) {
 	p.markAdopted(r)
 	r.version, r.next, r.enabled, r.executing = job.Version, toMicros(job.Next), job.Enabled && err == nil, true
 	r.deployment, r.timeout, r.sched, r.catchup = job.Deployment, job.Timeout, sched, job.Catchup
-	r.fires, r.cancels = job.Fires, job.Overlap == cron.OverlapCancel
+	r.fires, r.cancels, r.limited = job.Fires, job.Overlap == cron.OverlapCancel, job.Limited
 	u := p.begin(r, job.Current.ID, job.Current.Slot, job.Version, job.Current.Kind, job.Current.StartedAt)
 	if job.Current.Deployment != "" {
 		u.job.Current.Deployment = job.Current.Deployment

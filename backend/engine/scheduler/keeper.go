@@ -261,6 +261,45 @@ func (s *Scheduler) Adopt(ctx context.Context, modules []string) error {
 	return s.Hint(ctx, modules)
 }
 
+// Learn reads single rows, as a new or changed trigger's, and returns when they are in the plan; those that are not this
+// controller's are left out, and those that are gone are dropped.
+func (s *Scheduler) Learn(ctx context.Context, ids []int64) error {
+	_, err := s.learnRows(ctx, ids, false)
+	return err
+}
+
+// AdoptRows is Learn, and looks after these rows whatever their shards, as Adopt does, until Release of the names that it
+// returns: who made them, before their owners know.
+func (s *Scheduler) AdoptRows(ctx context.Context, ids []int64) (names []string, err error) {
+	return s.learnRows(ctx, ids, true)
+}
+
+func (s *Scheduler) learnRows(ctx context.Context, ids []int64, adopt bool) (names []string, err error) {
+	for len(ids) > 0 {
+		n := min(loadChunk, len(ids))
+		s.mu.Lock()
+		began := s.plan.stamp
+		s.mu.Unlock()
+		jobs, _, err := s.cfg.Store.GetCronJobs(ctx, ids[:n])
+		if err != nil {
+			return names, fmt.Errorf("read changed cron jobs: %w", err)
+		}
+		s.mu.Lock()
+		for i := range jobs {
+			if adopt && jobs[i].RemovedAt.IsZero() {
+				names = append(names, moduleOf(jobs[i].Ref))
+				s.plan.adopt(moduleOf(jobs[i].Ref), time.Now())
+			}
+		}
+		s.setAside(s.plan.load(jobs, began, s.plan.listing, s.now()))
+		s.forgetDeleted(ids[:n], jobs)
+		s.armed()
+		s.mu.Unlock()
+		ids = ids[n:]
+	}
+	return names, nil
+}
+
 // Release ends Adopt: the owners have answered.
 func (s *Scheduler) Release(modules []string) {
 	s.mu.Lock()

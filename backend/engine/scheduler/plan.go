@@ -19,7 +19,7 @@ type plan struct {
 	rows    map[int64]*row
 	shards  map[int32]*shard
 	runs    map[cron.RunID]*run
-	adopted map[string]*adoption // by module
+	adopted map[string]*adoption // by module, or ref of a trigger
 	parsed  schedules
 	texts   map[string]string // one copy of each deployment's key and each policy
 	heap    dueHeap
@@ -92,7 +92,7 @@ func (p *plan) learn(job *cron.Job, now micros) *badRow {
 	p.markAdopted(r)
 	r.version, r.next, r.enabled = job.Version, toMicros(job.Next), job.Enabled
 	r.executing = job.State == cron.Executing
-	r.fires, r.cancels = job.Fires, job.Overlap == cron.OverlapCancel
+	r.fires, r.cancels, r.limited = job.Fires, job.Overlap == cron.OverlapCancel, job.Limited
 	r.timeout, r.sched = job.Timeout, sched
 	r.deployment, r.catchup = p.text(job.Deployment), cron.Catchup(p.text(string(job.Catchup)))
 	p.arm(r, now)

@@ -57,11 +57,12 @@ type row struct {
 	executing  bool
 	fires      bool // slots become jobs
 	cancels    bool // and cancel those before them
+	limited    bool // and count for a limit
 	visitor    bool // tried once whatever its shard
 	adopted    bool
 }
 
-// parsed is a schedule with the texts that it was read from; rows of equal texts share it.
+// parsed is a schedule with the texts that it was read from; rows of equal texts share it, unless the text is a row's own.
 type parsed struct {
 	expr, zone string
 	schedule.Schedule
@@ -97,7 +98,7 @@ func (r *row) job() cron.Job {
 	j := cron.Job{
 		ID: r.id, Ref: r.ref, Shard: r.shard.id, Version: r.version, Enabled: r.enabled, State: cron.Idle, Next: fromMicros(r.next),
 		Timeout: r.timeout, Catchup: r.catchup, Overlap: cron.OverlapSkip, Deployment: r.deployment,
-		Schedule: r.sched.expr, Zone: r.sched.zone, Fires: r.fires,
+		Schedule: r.sched.expr, Zone: r.sched.zone, Fires: r.fires, Limited: r.limited,
 	}
 	if r.cancels {
 		j.Overlap = cron.OverlapCancel
@@ -108,15 +109,19 @@ func (r *row) job() cron.Job {
 	return j
 }
 
+// moduleOf is what an adoption names: a module, or a trigger by its whole ref.
 func moduleOf(ref string) string {
 	module, _, _ := strings.Cut(ref, ".")
 	return module
 }
 
-// schedules parses each pair of expression and zone once.
+// schedules parses each pair of expression and zone once. Intervals and instants are counted from a row's own beginning:
+// they are not kept here, or there would be as many as rows.
 type schedules map[scheduleKey]*parsed
 
 type scheduleKey struct{ expr, zone string }
+
+const onceWord = "@at " // begins the text of what has one slot: its row is gone when that has fired
 
 func (s schedules) get(expr, zone string) (*parsed, error) {
 	key := scheduleKey{expr, zone}
@@ -127,11 +132,13 @@ func (s schedules) get(expr, zone string) (*parsed, error) {
 	if err != nil {
 		return nil, err
 	}
-	sched, err := schedule.Parse(expr, schedule.Verb, loc)
+	sched, err := schedule.ParseText(expr, loc)
 	if err != nil {
 		return nil, fmt.Errorf("invalid cron expression %q: %w", expr, err)
 	}
 	p := &parsed{expr: expr, zone: zone, Schedule: sched}
-	s[key] = p
+	if !strings.HasPrefix(expr, "@every ") && !strings.HasPrefix(expr, onceWord) {
+		s[key] = p
+	}
 	return p, nil
 }

@@ -12,6 +12,9 @@
 // A row that fires never executes: its claim makes a job of the slot in the same statement, and the row goes on with its
 // next slot at once. What becomes of the job is not known here.
 //
+// The rows of triggers differ in that no module has them: they are learned one by one (Learn), and their schedules are
+// texts of package schedule. What has one slot is gone when that has fired.
+//
 // The files: plan.go, take.go, guests.go, row.go and heap.go are pure; claims.go, fire.go, ends.go, keeper.go and
 // reload.go have a goroutine each (or two), all of them started by Run.
 package scheduler

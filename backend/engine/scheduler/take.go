@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"carillon/backend/core/cron"
@@ -74,6 +75,10 @@ func (p *plan) fired(c cron.Claim, now micros) {
 	p.stamp++
 	r.stamp, r.misses = p.stamp, 0
 	r.executing, r.next = false, toMicros(c.Next)
+	if r.next == 0 && r.fires && strings.HasPrefix(r.sched.expr, onceWord) {
+		p.forget(r)
+		return
+	}
 	p.arm(r, now)
 	p.tidy(r)
 }

@@ -1,6 +1,9 @@
 package rpc
 
 import (
+	"bytes"
+	"context"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	gotoken "go/token"
@@ -13,6 +16,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"carillon/backend/core/cron"
+	"carillon/backend/core/permission"
 	"carillon/backend/store"
 	carillonv1 "carillon/proto/carillon/v1"
 )
@@ -88,7 +93,18 @@ var contentTypes = []string{"application/json", "application/proto", "applicatio
 // Every RPC, in every protocol, with every token: deny by default, and nothing of a body is read before the caller is
 // known. Whoever is let in is told that the garbage is garbage, so nothing is done here.
 func TestWhoMayCallWhat(t *testing.T) {
-	face, _ := handler(t, new(store.Store), Tokens{Admin: adminToken, Cluster: clusterToken})
+	face, _ := handler(t, new(store.Store), Tokens{Admin: adminToken, Cluster: clusterToken, Lookup: func(_ context.Context, hash []byte) (permission.Token, error) {
+		switch {
+		case bytes.Equal(hash, permission.Hash("car_good")):
+			return permission.Token{ID: "1", Tenant: "acme", Kind: permission.CLI, Scope: permission.Full()}, nil
+		case bytes.Equal(hash, permission.Hash("car_nobodys")):
+			return permission.Token{ID: "2", Kind: permission.CLI, Scope: permission.Full()}, nil // without a tenant: of none, not of all
+		case bytes.Equal(hash, permission.Hash("car_revoked")):
+			return permission.Token{}, fmt.Errorf("find a token: %w: no such token", cron.ErrNotFound)
+		}
+		t.Errorf("something else was looked up: %x", hash)
+		return permission.Token{}, cron.ErrNotFound
+	}})
 	procedures := map[string]carillonv1.Access{
 		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      carillonv1.Access_ACCESS_ADMIN,
 		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": carillonv1.Access_ACCESS_ADMIN,
@@ -105,9 +121,11 @@ func TestWhoMayCallWhat(t *testing.T) {
 		"none": "", "garbage": "Bearer garbage", "empty": "Bearer ", "blank": "Bearer  ", "basic": "Basic " + adminToken, "bare": adminToken,
 		"prefix": "Bearer " + adminToken[:5], "longer": "Bearer " + adminToken + "x", "both": "Bearer " + adminToken + clusterToken,
 		"admin": "Bearer " + adminToken, "cluster": "Bearer " + clusterToken,
+		"tenant": "Bearer car_good", "nobody's": "Bearer car_nobodys", "revoked": "Bearer car_revoked", "hash": "Bearer " + string(permission.Hash("car_good")),
 	}
 	for procedure, access := range map[string]carillonv1.Access{ // an application may work with jobs, and steer none of them
 		"EnqueueJobs": carillonv1.Access_ACCESS_MEMBER, "GetJob": carillonv1.Access_ACCESS_MEMBER, "WatchJob": carillonv1.Access_ACCESS_MEMBER,
+		"ListJobs": carillonv1.Access_ACCESS_MEMBER, "CancelJob": carillonv1.Access_ACCESS_MEMBER, "RetryJob": carillonv1.Access_ACCESS_MEMBER,
 		"RedriveJobs": carillonv1.Access_ACCESS_ADMIN, "PauseJobs": carillonv1.Access_ACCESS_ADMIN, "ResumeJobs": carillonv1.Access_ACCESS_ADMIN,
 	} {
 		if got := procedures["/carillon.v1.JobService/"+procedure]; got != access {
@@ -129,14 +147,16 @@ func TestWhoMayCallWhat(t *testing.T) {
 				face.ServeHTTP(w, r)
 				code, text := codeOf(t, w.Result())
 				member := access == carillonv1.Access_ACCESS_MEMBER
-				opens := name == "admin" && (member || access == carillonv1.Access_ACCESS_ADMIN) || name == "cluster" && (member || access == carillonv1.Access_ACCESS_CLUSTER)
+				ofTenants := access == carillonv1.Access_ACCESS_TOKEN
+				opens := name == "admin" && (member || ofTenants || access == carillonv1.Access_ACCESS_ADMIN) ||
+					name == "cluster" && (member || access == carillonv1.Access_ACCESS_CLUSTER) || name == "tenant" && (member || ofTenants)
 				where := procedure + " as " + contentType + " with " + name + " token"
 				switch {
 				case opens:
 					if code == "unauthenticated" || code == "permission_denied" {
 						t.Errorf("%s: %s", where, code)
 					}
-				case name == "admin" || name == "cluster":
+				case name == "admin" || name == "cluster" || name == "tenant":
 					if code != "permission_denied" || body.read > 0 {
 						t.Errorf("%s: %s after %d bytes", where, code, body.read)
 					}

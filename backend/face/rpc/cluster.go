@@ -49,14 +49,14 @@ func (s *server) GetHealth(ctx context.Context, _ *carillonv1.GetHealthRequest) 
 }
 
 func (s *server) Hint(ctx context.Context, req *carillonv1.HintRequest) (*carillonv1.HintResponse, error) {
-	if err := s.House.Hint(ctx, req.GetModules(), req.GetRunners()); err != nil {
+	if err := s.House.Hint(ctx, req.GetModules(), req.GetCronJobs(), req.GetRunners()); err != nil {
 		return nil, err
 	}
 	return &carillonv1.HintResponse{Controller: s.Key}, nil
 }
 
 func (s *server) HintJobs(_ context.Context, req *carillonv1.HintJobsRequest) (*carillonv1.HintJobsResponse, error) {
-	s.House.HintJobs(req.GetQueues(), req.GetChanged())
+	s.House.HintJobs(req.GetQueues(), req.GetChanged(), req.GetEvents())
 	return &carillonv1.HintJobsResponse{}, nil
 }
 

@@ -33,6 +33,7 @@ var codes = []struct {
 	{cron.ErrInvalid, connect.CodeInvalidArgument, "INVALID"},
 	{cron.ErrPrecond, connect.CodeFailedPrecondition, "WRONG_STATE"},
 	{cron.ErrExists, connect.CodeAlreadyExists, "EXISTS"},
+	{errForbidden, connect.CodePermissionDenied, "FORBIDDEN"},
 	{cron.ErrTimedOut, connect.CodeDeadlineExceeded, "TIMED_OUT"},
 	{cron.ErrUnavailable, connect.CodeUnavailable, "UNAVAILABLE"},
 	{context.Canceled, connect.CodeCanceled, "CANCELLED"},
@@ -48,6 +49,12 @@ func invalid(field, format string, args ...any) error {
 
 func (f *fault) Error() string { return f.field + ": " + f.text }
 func (f *fault) Unwrap() error { return cron.ErrInvalid }
+
+// limited is a refusal for a rate limit, whose text is for the caller.
+type limited interface {
+	error
+	RetryAfter() time.Duration
+}
 
 // unknowing is what an error of the database says about its outcome. Its text, with addresses and names of roles, is
 // for the log alone.
@@ -105,6 +112,12 @@ func (i *errorInterceptor) toConnect(ctx context.Context, procedure string, err 
 	if cause := ctx.Err(); cause != nil && errors.Is(err, cron.ErrUnavailable) {
 		err = cause // the caller went away or gave no more time: that is not the database's fault
 	}
+	if rate := limited(nil); errors.As(err, &rate) {
+		ce := connect.NewError(connect.CodeResourceExhausted, errors.New(rate.Error()))
+		detail(ce, about("RATE_LIMITED", id))
+		detail(ce, &errdetails.RetryInfo{RetryDelay: durationpb.New(rate.RetryAfter())})
+		return ce
+	}
 	for _, row := range codes {
 		if !errors.Is(err, row.err) {
 			continue
@@ -154,6 +167,9 @@ func about(reason, id string) *errdetails.ErrorInfo {
 
 // badRequest names the fields of a request that an error is about; nil for none.
 func badRequest(err error) *errdetails.BadRequest {
+	if d := (*denial)(nil); errors.As(err, &d) && d.field != "" {
+		return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: d.field, Description: d.text}}}
+	}
 	if f := (*fault)(nil); errors.As(err, &f) {
 		return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: f.field, Description: f.text}}}
 	}

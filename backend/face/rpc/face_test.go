@@ -43,13 +43,13 @@ func (h *hall) ListControllers(ctx context.Context) ([]ring.Status, time.Time, e
 	return h.Store.ListControllers(ctx, 3*time.Second)
 }
 
-func (h *hall) Ring() *ring.Ring                           { return nil }
-func (h *hall) Interrupted() (bool, time.Duration)         { return false, time.Second }
-func (h *hall) Hint(context.Context, []string, bool) error { return nil }
-func (h *hall) HintJobs([]int32, bool)                     {}
-func (h *hall) CancelRun(cron.RunID, string) bool          { return false }
-func (h *hall) Healthy() bool                              { return true }
-func (h *hall) Health(context.Context) []Check             { return []Check{{Name: "hall", OK: true}} }
+func (h *hall) Ring() *ring.Ring                                    { return nil }
+func (h *hall) Interrupted() (bool, time.Duration)                  { return false, time.Second }
+func (h *hall) Hint(context.Context, []string, []int64, bool) error { return nil }
+func (h *hall) HintJobs([]int32, bool, bool)                        {}
+func (h *hall) CancelRun(cron.RunID, string) bool                   { return false }
+func (h *hall) Healthy() bool                                       { return true }
+func (h *hall) Health(context.Context) []Check                      { return []Check{{Name: "hall", OK: true}} }
 
 func (h *hall) RunNow(ctx context.Context, ref string) (cron.Job, error) {
 	if h.panics {
@@ -65,6 +65,7 @@ func handler(t *testing.T, s *store.Store, tokens Tokens) (http.Handler, *hall) 
 	engine := deploy.New(deploy.Config{Store: h, Now: time.Now, Changed: func(context.Context, string) {}, Logger: log})
 	face, err := Handler(Config{
 		Key: "c1", Version: "test", Reader: h, Runners: h, House: h, Deploy: engine, Jobs: desk{s}, JobReader: s, Tokens: tokens, RunnerBeat: time.Second, Logger: log,
+		Triggers: clerk{s}, TriggerReader: s, Events: clerk{s}, TokenStore: s, Workers: clerk{s}, Reserved: []string{"vault"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -113,6 +114,10 @@ type clients struct {
 	runs    carillonv1connect.RunServiceClient
 	runners carillonv1connect.RunnerServiceClient
 	jobs    carillonv1connect.JobServiceClient
+
+	triggers carillonv1connect.TriggerServiceClient
+	events   carillonv1connect.EventServiceClient
+	tokens   carillonv1connect.TokenServiceClient
 }
 
 func (w wire) clients(url string) clients {
@@ -122,6 +127,9 @@ func (w wire) clients(url string) clients {
 		carillonv1connect.NewRunServiceClient(w.client, url, w.options...),
 		carillonv1connect.NewRunnerServiceClient(w.client, url, w.options...),
 		carillonv1connect.NewJobServiceClient(w.client, url, w.options...),
+		carillonv1connect.NewTriggerServiceClient(w.client, url, w.options...),
+		carillonv1connect.NewEventServiceClient(w.client, url, w.options...),
+		carillonv1connect.NewTokenServiceClient(w.client, url, w.options...),
 	}
 }
 
@@ -136,7 +144,8 @@ func goodSchema() *carillonv1.Schema {
 // contents is a digest of everything that stands in the database.
 func contents(db storetest.DB) string {
 	var all strings.Builder
-	for _, table := range []string{"modules", "deployments", "runners", "controllers", "cron_jobs", "cron_job_notes", "runs", "queues", "jobs", "job_history", "job_keys", "pauses"} {
+	for _, table := range []string{"modules", "deployments", "runners", "controllers", "cron_jobs", "cron_job_notes", "runs", "queues", "jobs", "job_history", "job_keys", "pauses", "triggers", "events",
+		"debounces", "rate_limits", "tokens"} {
 		var n int
 		var sum string
 		db.Scan("SELECT count(*), COALESCE(md5(string_agg(t::text, ',' ORDER BY t::text)), '') FROM carillon."+table+" t", nil, &n, &sum)

@@ -11,6 +11,8 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/core/permission"
+	"carillon/backend/core/trigger"
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
@@ -49,8 +51,12 @@ func (s *jobFace) EnqueueJobs(ctx context.Context, req *carillonv1.EnqueueJobsRe
 		return nil, err
 	}
 	batch, places := make([]job.New, 0, len(req.GetJobs())), make([]int, 0, len(req.GetJobs()))
+	gate := &admission{face: s, caller: callerOf(ctx), full: map[string]trigger.Ruling{}}
 	for i, n := range req.GetJobs() {
 		j, err := fromNewJob(n, now)
+		if err == nil {
+			err = gate.admit(ctx, &j)
+		}
 		if err != nil {
 			res.Jobs[i] = &carillonv1.EnqueuedJob{Error: s.refusal(ctx, err)}
 			continue
@@ -87,6 +93,9 @@ func (s *jobFace) clock(ctx context.Context, jobs []*carillonv1.NewJob) (now tim
 // refusal says why one job of many was not taken in.
 func (s *jobFace) refusal(ctx context.Context, err error) *carillonv1.EnqueueError {
 	field, problem, named := fieldOf(err)
+	if rate := limited(nil); errors.As(err, &rate) {
+		return &carillonv1.EnqueueError{Code: connect.CodeResourceExhausted.String(), Message: rate.Error()}
+	}
 	for _, row := range codes {
 		switch {
 		case !errors.Is(err, row.err):
@@ -116,7 +125,9 @@ func fieldOf(err error) (field, problem string, ok bool) {
 		error
 		FieldName() string
 	}(nil)
-	switch f, g := (*fault)(nil), (*job.FieldError)(nil); {
+	switch d, f, g := (*denial)(nil), (*fault)(nil), (*job.FieldError)(nil); {
+	case errors.As(err, &d):
+		return d.field, d.text, d.field != ""
 	case errors.As(err, &f):
 		return f.field, f.text, true
 	case errors.As(err, &g):
@@ -146,7 +157,7 @@ func (s *jobFace) GetJob(ctx context.Context, req *carillonv1.GetJobRequest) (*c
 	if err != nil {
 		return nil, err
 	}
-	j, err := s.JobReader.GetJob(ctx, id)
+	j, err := s.findJob(ctx, id, permission.Get)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +167,9 @@ func (s *jobFace) GetJob(ctx context.Context, req *carillonv1.GetJobRequest) (*c
 func (s *jobFace) CancelJob(ctx context.Context, req *carillonv1.CancelJobRequest) (*carillonv1.CancelJobResponse, error) {
 	id, err := fromJobID("id", req.GetId())
 	if err != nil {
+		return nil, err
+	}
+	if err := s.mayPatch(ctx, id); err != nil {
 		return nil, err
 	}
 	state, err := s.Jobs.CancelJob(ctx, id, req.GetReason())
@@ -168,6 +182,9 @@ func (s *jobFace) CancelJob(ctx context.Context, req *carillonv1.CancelJobReques
 func (s *jobFace) RetryJob(ctx context.Context, req *carillonv1.RetryJobRequest) (*carillonv1.RetryJobResponse, error) {
 	id, err := fromJobID("id", req.GetId())
 	if err != nil {
+		return nil, err
+	}
+	if err := s.mayPatch(ctx, id); err != nil {
 		return nil, err
 	}
 	if err := s.Jobs.RetryJob(ctx, id); err != nil {

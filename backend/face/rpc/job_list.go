@@ -36,6 +36,9 @@ func (s *jobFace) ListJobs(ctx context.Context, req *carillonv1.ListJobsRequest)
 	if err != nil {
 		return nil, err
 	}
+	if err := s.mayList(ctx, &f); err != nil {
+		return nil, err
+	}
 	page := pageSize(req.GetPageSize())
 	var jobs []job.Job
 	if live = live && (req.GetPageToken() == "" || after.Live); live {

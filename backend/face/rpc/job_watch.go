@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"carillon/backend/core/job"
+	"carillon/backend/core/permission"
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
@@ -31,6 +32,9 @@ func (s *jobFace) WatchJob(ctx context.Context, req *carillonv1.WatchJobRequest,
 		return connect.NewError(connect.CodeResourceExhausted, errors.New("too many watches at this controller; ask another one"))
 	}
 	defer s.watchers.Add(-1)
+	if _, err := s.findJob(ctx, id, permission.Get); err != nil {
+		return err
+	}
 	err = s.followJob(ctx, id, func(j *carillonv1.Job) error { return stream.Send(&carillonv1.WatchJobResponse{Job: j}) })
 	if ctx.Err() != nil {
 		return nil // the watcher went away
@@ -38,11 +42,16 @@ func (s *jobFace) WatchJob(ctx context.Context, req *carillonv1.WatchJobRequest,
 	return err
 }
 
-// followJob sends nil as a sign of life.
+// followJob sends nil as a sign of life. It ends when the token is not good any more.
 func (s *jobFace) followJob(ctx context.Context, id job.ID, send func(*carillonv1.Job) error) error {
 	var last *carillonv1.Job
-	sent := time.Now()
+	sent, again := time.Now(), callerOf(ctx).again
 	for same := 0; ; same++ {
+		if again != nil && same > 0 {
+			if err := again(ctx); err != nil {
+				return err
+			}
+		}
 		j, err := s.JobReader.GetJob(ctx, id)
 		if err != nil {
 			return err

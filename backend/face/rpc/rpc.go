@@ -53,10 +53,10 @@ type House interface {
 	Ring() *ring.Ring
 	Interrupted() (interrupted bool, silent time.Duration)
 	// Hint reads rows again; it returns when that is done.
-	Hint(ctx context.Context, modules []string, runners bool) error
+	Hint(ctx context.Context, modules []string, cronJobs []int64, runners bool) error
 	RunNow(ctx context.Context, ref string) (cron.Job, error)
-	// HintJobs says that queues have new jobs in this controller's shards, or (changed) that queues changed.
-	HintJobs(queues []int32, changed bool)
+	// HintJobs says that queues have new jobs in this controller's shards, that queues changed, or that there are events.
+	HintJobs(queues []int32, changed, events bool)
 	// CancelRun ends the run of a job that was cancelled, and says whether it executes here.
 	CancelRun(run cron.RunID, reason string) bool
 	Health(ctx context.Context) []Check
@@ -82,6 +82,13 @@ type Config struct {
 	Tokens       Tokens
 	RunnerBeat   time.Duration // how often runners shall beat
 	Logger       *slog.Logger
+
+	Triggers      Triggers
+	TriggerReader TriggerReader
+	Events        Events
+	TokenStore    TokenStore
+	Workers       Workers
+	Reserved      []string // workers that only a tenant's operators may use
 }
 
 type server struct {
@@ -111,6 +118,9 @@ func Handler(c Config) (http.Handler, error) {
 	mux.Handle(carillonv1connect.NewPeerServiceHandler(s, options))
 	mux.Handle(carillonv1connect.NewRunnerServiceHandler(s, options))
 	mux.Handle(carillonv1connect.NewJobServiceHandler(&jobFace{Config: c}, options))
+	mux.Handle(carillonv1connect.NewTriggerServiceHandler(&triggerFace{c}, options))
+	mux.Handle(carillonv1connect.NewEventServiceHandler(&eventFace{c}, options))
+	mux.Handle(carillonv1connect.NewTokenServiceHandler(&tokenFace{c}, options))
 	reflector := grpcreflect.NewStaticReflector(Services...)
 	mux.Handle(grpcreflect.NewHandlerV1(reflector, options))
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, options))
@@ -122,7 +132,7 @@ func Handler(c Config) (http.Handler, error) {
 var Services = []string{
 	carillonv1connect.DeployServiceName, carillonv1connect.CronServiceName, carillonv1connect.RunServiceName,
 	carillonv1connect.ClusterServiceName, carillonv1connect.PeerServiceName, carillonv1connect.RunnerServiceName,
-	carillonv1connect.JobServiceName,
+	carillonv1connect.JobServiceName, carillonv1connect.TriggerServiceName, carillonv1connect.EventServiceName, carillonv1connect.TokenServiceName,
 }
 
 type healthChecker struct{ house House }

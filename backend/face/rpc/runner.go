@@ -32,7 +32,7 @@ func (s *server) Register(ctx context.Context, req *carillonv1.RegisterRequest) 
 			return nil, err
 		}
 	}
-	s.House.Hint(ctx, nil, true) // others see it at their next look, within a second
+	s.House.Hint(ctx, nil, nil, true) // others see it at their next look, within a second
 	return &carillonv1.RegisterResponse{Deployment: d.Key, Active: d.Active, Heartbeat: length(s.RunnerBeat), Controllers: s.endpoints()}, nil
 }
 
@@ -48,7 +48,7 @@ func (s *server) Deregister(ctx context.Context, req *carillonv1.DeregisterReque
 	if err := s.Runners.DeregisterRunner(ctx, req.GetRunner()); err != nil {
 		return nil, err
 	}
-	s.House.Hint(ctx, nil, true)
+	s.House.Hint(ctx, nil, nil, true)
 	return &carillonv1.DeregisterResponse{}, nil
 }
 

@@ -31,8 +31,10 @@ const (
 	Access_ACCESS_ADMIN Access = 1
 	// Other processes of the cluster: controllers and runners.
 	Access_ACCESS_CLUSTER Access = 2
-	// Either of them: who works with jobs may be a person, an application or a verb.
+	// Any of them, and a tenant's own token within its scope: who works with jobs may be a person, an application or a verb.
 	Access_ACCESS_MEMBER Access = 3
+	// People and the CLI, or a tenant's own token within its scope.
+	Access_ACCESS_TOKEN Access = 4
 )
 
 // Enum value maps for Access.
@@ -42,12 +44,14 @@ var (
 		1: "ACCESS_ADMIN",
 		2: "ACCESS_CLUSTER",
 		3: "ACCESS_MEMBER",
+		4: "ACCESS_TOKEN",
 	}
 	Access_value = map[string]int32{
 		"ACCESS_UNSPECIFIED": 0,
 		"ACCESS_ADMIN":       1,
 		"ACCESS_CLUSTER":     2,
 		"ACCESS_MEMBER":      3,
+		"ACCESS_TOKEN":       4,
 	}
 )
 
@@ -99,12 +103,13 @@ var File_carillon_v1_access_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x18carillon/v1/access.proto\x12\vcarillon.v1\x1a google/protobuf/descriptor.proto*Y\n" +
+	"\x18carillon/v1/access.proto\x12\vcarillon.v1\x1a google/protobuf/descriptor.proto*k\n" +
 	"\x06Access\x12\x16\n" +
 	"\x12ACCESS_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fACCESS_ADMIN\x10\x01\x12\x12\n" +
 	"\x0eACCESS_CLUSTER\x10\x02\x12\x11\n" +
-	"\rACCESS_MEMBER\x10\x03:M\n" +
+	"\rACCESS_MEMBER\x10\x03\x12\x10\n" +
+	"\fACCESS_TOKEN\x10\x04:M\n" +
 	"\x06access\x12\x1e.google.protobuf.MethodOptions\x18\xb4\x87\x03 \x01(\x0e2\x13.carillon.v1.AccessR\x06accessB'Z%carillon/proto/carillon/v1;carillonv1b\x06proto3"
 
 var (

@@ -28,7 +28,9 @@ type HintJobsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Queues []int32                `protobuf:"varint,1,rep,packed,name=queues,proto3" json:"queues,omitempty"`
 	// Pauses, limits or deployments changed: all queues are listed anew.
-	Changed       bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	// Events were published.
+	Events        bool `protobuf:"varint,3,opt,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -73,6 +75,13 @@ func (x *HintJobsRequest) GetQueues() []int32 {
 func (x *HintJobsRequest) GetChanged() bool {
 	if x != nil {
 		return x.Changed
+	}
+	return false
+}
+
+func (x *HintJobsRequest) GetEvents() bool {
+	if x != nil {
+		return x.Events
 	}
 	return false
 }
@@ -215,7 +224,9 @@ type HintRequest struct {
 	// Modules whose cron jobs changed.
 	Modules []string `protobuf:"bytes,1,rep,name=modules,proto3" json:"modules,omitempty"`
 	// Runners came or went.
-	Runners       bool `protobuf:"varint,2,opt,name=runners,proto3" json:"runners,omitempty"`
+	Runners bool `protobuf:"varint,2,opt,name=runners,proto3" json:"runners,omitempty"`
+	// Rows of triggers that changed.
+	CronJobs      []int64 `protobuf:"varint,3,rep,packed,name=cron_jobs,json=cronJobs,proto3" json:"cron_jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -262,6 +273,13 @@ func (x *HintRequest) GetRunners() bool {
 		return x.Runners
 	}
 	return false
+}
+
+func (x *HintRequest) GetCronJobs() []int64 {
+	if x != nil {
+		return x.CronJobs
+	}
+	return nil
 }
 
 type HintResponse struct {
@@ -938,19 +956,21 @@ var File_carillon_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x19carillon/v1/cluster.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"N\n" +
+	"\x19carillon/v1/cluster.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"f\n" +
 	"\x0fHintJobsRequest\x12!\n" +
 	"\x06queues\x18\x01 \x03(\x05B\t\xbaH\x06\x92\x01\x03\x10\x90NR\x06queues\x12\x18\n" +
-	"\achanged\x18\x02 \x01(\bR\achanged\"\x12\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\x12\x16\n" +
+	"\x06events\x18\x03 \x01(\bR\x06events\"\x12\n" +
 	"\x10HintJobsResponse\"V\n" +
 	"\x10CancelRunRequest\x12 \n" +
 	"\x06run_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x05runId\x12 \n" +
 	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\x06reason\")\n" +
 	"\x11CancelRunResponse\x12\x14\n" +
-	"\x05known\x18\x01 \x01(\bR\x05known\"L\n" +
+	"\x05known\x18\x01 \x01(\bR\x05known\"t\n" +
 	"\vHintRequest\x12#\n" +
 	"\amodules\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\amodules\x12\x18\n" +
-	"\arunners\x18\x02 \x01(\bR\arunners\".\n" +
+	"\arunners\x18\x02 \x01(\bR\arunners\x12&\n" +
+	"\tcron_jobs\x18\x03 \x03(\x03B\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\bcronJobs\".\n" +
 	"\fHintResponse\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x01 \x01(\tR\n" +

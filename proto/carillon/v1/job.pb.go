@@ -747,7 +747,7 @@ func (x *EnqueuedJob) GetError() *EnqueueError {
 
 type EnqueueError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A Connect code: invalid_argument, not_found, already_exists, failed_precondition, unavailable.
+	// A Connect code: invalid_argument, not_found, already_exists, failed_precondition, permission_denied, unavailable.
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	// What is wrong with it, such as payload.to; empty where no field is.
 	Field         string `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`

@@ -106,8 +106,10 @@ type CallRequest struct {
 	// W3C trace context.
 	Traceparent string `protobuf:"bytes,9,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Of a job's run: its id and tenant. A cron job's run has a slot instead.
-	JobId         string `protobuf:"bytes,10,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	Tenant        string `protobuf:"bytes,11,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	JobId  string `protobuf:"bytes,10,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Tenant string `protobuf:"bytes,11,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// JSON of what a trigger's job carries beside its request: trigger, event, payload, manual ..
+	Envelope      []byte `protobuf:"bytes,12,opt,name=envelope,proto3" json:"envelope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,6 +219,13 @@ func (x *CallRequest) GetTenant() string {
 		return x.Tenant
 	}
 	return ""
+}
+
+func (x *CallRequest) GetEnvelope() []byte {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
 }
 
 type CallResponse struct {
@@ -716,7 +725,7 @@ var File_carillon_v1_verb_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_verb_proto_rawDesc = "" +
 	"\n" +
-	"\x16carillon/v1/verb.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbc\x03\n" +
+	"\x16carillon/v1/verb.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x03\n" +
 	"\vCallRequest\x12 \n" +
 	"\x06run_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x05runId\x12\x1c\n" +
 	"\x03ref\x18\x02 \x01(\tB\n" +
@@ -732,7 +741,9 @@ const file_carillon_v1_verb_proto_rawDesc = "" +
 	"\vtraceparent\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\vtraceparent\x12\x1e\n" +
 	"\x06job_id\x18\n" +
 	" \x01(\tB\a\xbaH\x04r\x02\x18@R\x05jobId\x12 \n" +
-	"\x06tenant\x18\v \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06tenant\"\xa9\x02\n" +
+	"\x06tenant\x18\v \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06tenant\x12&\n" +
+	"\benvelope\x18\f \x01(\fB\n" +
+	"\xbaH\az\x05\x18\x80\x80\x80\x02R\benvelope\"\xa9\x02\n" +
 	"\fCallResponse\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12.\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x14.carillon.v1.OutcomeR\aoutcome\x12\x14\n" +

@@ -96,6 +96,64 @@ func (q *Queries) CancelEarlierJobs(ctx context.Context, arg CancelEarlierJobsPa
 	return items, nil
 }
 
+const countFirings = `-- name: CountFirings :many
+WITH made AS (
+    SELECT j.id, t.tenant, t.domain, t.worker, row_number() OVER (PARTITION BY t.tenant, t.domain, t.worker ORDER BY j.id)::int AS n,
+        count(*) OVER (PARTITION BY t.tenant, t.domain, t.worker)::int AS all_of_them
+    FROM carillon.jobs j JOIN carillon.triggers t ON t.id = j.trigger_id
+    WHERE j.id = ANY ($1::bigint[])
+), counted AS (
+    INSERT INTO carillon.rate_limits AS r (tenant, domain, kind, opened_at, count)
+    SELECT tenant, domain, worker, now(), max(n) FROM made GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    ON CONFLICT (tenant, domain, kind) DO UPDATE
+    SET opened_at = CASE WHEN r.opened_at <= now() - make_interval(secs => $2::float8) THEN now() ELSE r.opened_at END,
+        count = LEAST(CASE WHEN r.opened_at <= now() - make_interval(secs => $2::float8) THEN 0 ELSE r.count END + excluded.count, 1000000000)
+    RETURNING r.tenant, r.domain, r.kind, r.opened_at, r.count
+)
+SELECT m.id, m.worker, (c.count - m.all_of_them + m.n)::int AS place, c.opened_at
+FROM made m JOIN counted c ON c.tenant = m.tenant AND c.domain = m.domain AND c.kind = m.worker
+`
+
+type CountFiringsParams struct {
+	JobIds     []int64
+	WindowSecs float64
+}
+
+type CountFiringsRow struct {
+	ID       int64
+	Worker   string
+	Place    int32
+	OpenedAt pgtype.Timestamptz
+}
+
+// Counts firings for the limits of their workers, by domain and by windows of an hour from the first use, and says of each
+// the how manieth of its window it is. In the transaction that made them, after it: whoever counts locks cron jobs first,
+// then these rows, in order.
+func (q *Queries) CountFirings(ctx context.Context, arg CountFiringsParams) ([]CountFiringsRow, error) {
+	rows, err := q.db.Query(ctx, countFirings, arg.JobIds, arg.WindowSecs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CountFiringsRow
+	for rows.Next() {
+		var i CountFiringsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Worker,
+			&i.Place,
+			&i.OpenedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const endCronJobs = `-- name: EndCronJobs :many
 WITH ended AS (
     UPDATE carillon.cron_jobs j
@@ -191,29 +249,36 @@ func (q *Queries) EndCronJobs(ctx context.Context, arg EndCronJobsParams) ([]End
 const fireCronJobs = `-- name: FireCronJobs :many
 WITH won AS (
     UPDATE carillon.cron_jobs j
-    SET next_execution = a.next_after, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot', run_deployment = j.deployment_id,
+    SET next_execution = a.next_after, enabled = NOT (j.trigger_id IS NOT NULL AND a.next_after IS NULL AND starts_with(j.schedule, '@at ')),
+        removed_at = CASE WHEN j.trigger_id IS NOT NULL AND a.next_after IS NULL AND starts_with(j.schedule, '@at ') THEN now() END, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot', run_deployment = j.deployment_id,
         attempt = 0, started_at = clock_timestamp(), deadline_at = NULL, controller = $1::text
     FROM (
-        SELECT unnest($3::bigint[]) AS id, unnest($4::bigint[]) AS version,
-               unnest($5::timestamptz[]) AS expected, unnest($6::timestamptz[]) AS slot,
-               unnest($7::timestamptz[]) AS next_after, unnest($8::uuid[]) AS run_id,
-               unnest($9::timestamptz[]) AS skip_from, unnest($10::timestamptz[]) AS skip_to,
-               unnest($11::int[]) AS skip_count, unnest($12::int[]) AS salt
+        SELECT unnest($4::bigint[]) AS id, unnest($5::bigint[]) AS version,
+               unnest($6::timestamptz[]) AS expected, unnest($7::timestamptz[]) AS slot,
+               unnest($8::timestamptz[]) AS next_after, unnest($9::uuid[]) AS run_id,
+               unnest($10::timestamptz[]) AS skip_from, unnest($11::timestamptz[]) AS skip_to,
+               unnest($12::int[]) AS skip_count, unnest($13::int[]) AS salt
         ORDER BY 1
     ) a
     WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle' AND j.fires
-      AND j.next_execution = a.expected AND a.slot <= now() AND (j.overlap::text = 'cancel') = $2::bool
+      AND j.next_execution = a.expected AND a.slot <= now() AND (j.overlap::text = 'cancel') = $2::bool AND j.limited = $3::bool
     RETURNING j.id, j.ref, j.started_at, j.deployment_id, j.queue_id, j.timeout_ms, j.max_attempts, j.backoff_ms, j.backoff_max_ms,
-        a.slot, a.run_id, a.salt, a.skip_from, a.skip_to, a.skip_count,
+        a.slot, a.run_id, a.salt, a.skip_from, a.skip_to, a.skip_count, j.trigger_id, j.removed_at,
         -- Under catchup all every slot has its turn, one after the other.
         (EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
-            OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE $13::int - 1 END))::bool AS busy
+            OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE $14::int - 1 END))::bool AS busy
 ), numbered AS (
-    SELECT won.id, won.ref, won.started_at, won.deployment_id, won.queue_id, won.timeout_ms, won.max_attempts, won.backoff_ms, won.backoff_max_ms, won.slot, won.run_id, won.salt, won.skip_from, won.skip_to, won.skip_count, won.busy, CASE WHEN NOT busy THEN nextval('carillon.job_ids') END AS job_id FROM won
+    SELECT won.id, won.ref, won.started_at, won.deployment_id, won.queue_id, won.timeout_ms, won.max_attempts, won.backoff_ms, won.backoff_max_ms, won.slot, won.run_id, won.salt, won.skip_from, won.skip_to, won.skip_count, won.trigger_id, won.removed_at, won.busy, CASE WHEN NOT busy THEN nextval('carillon.job_ids') END AS job_id FROM won
 ), made AS (
-    INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload)
-    SELECT job_id, queue_id, (job_id % 1021)::int, salt, now(), slot, id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, $14::smallint, ''
-    FROM numbered WHERE NOT busy
+    INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload, trigger_id, envelope)
+    SELECT n.job_id, n.queue_id, (n.job_id % 1021)::int, n.salt, now(), n.slot, n.id, n.max_attempts, n.backoff_ms, n.backoff_max_ms, n.timeout_ms,
+           COALESCE(t.priority, $15::smallint), COALESCE(t.message, ''), n.trigger_id,
+           CASE WHEN t.id IS NOT NULL THEN jsonb_build_object('trigger', t.key, 'kind', t.kind, 'domain', t.domain, 'worker', t.worker)
+               || CASE WHEN t.options IS NULL THEN '{}' ELSE jsonb_build_object('options', t.options) END END
+    FROM numbered n LEFT JOIN carillon.triggers t ON t.id = n.trigger_id WHERE NOT n.busy
+), once AS (
+    UPDATE carillon.triggers t SET deleted_at = now(), updated_at = now(), rev = t.rev + 1
+    FROM (SELECT trigger_id FROM won WHERE removed_at IS NOT NULL ORDER BY 1) w WHERE t.id = w.trigger_id
 ), ledger AS (
     INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, controller, started_at, ended_at, verdict, job_id, job_salt)
     SELECT id, slot, slot, CASE WHEN NOT busy THEN run_id END, CASE WHEN NOT busy THEN deployment_id END, $1::text,
@@ -231,6 +296,7 @@ SELECT id, ref, started_at, run_id::uuid AS run_id, slot::timestamptz AS slot, q
 type FireCronJobsParams struct {
 	Controller string
 	Cancels    bool
+	Limited    bool
 	Ids        []int64
 	Versions   []int64
 	Expected   []pgtype.Timestamptz
@@ -259,11 +325,14 @@ type FireCronJobsRow struct {
 // Makes jobs of slots, idle to idle: the same compare-and-set as StartCronJobs, and in the same statement the job, the
 // ledger row that names it, and the skipped range. The ledger's key makes a slot's job the only one. Where the jobs of
 // earlier slots are in the way (overlap skip: any that lives; otherwise as many as are kept at most), the slot is
-// skipped_overlap. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this. Losers as there.
+// skipped_overlap. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this, and those whose firings
+// count for a limit another, with CountFirings. The job of a trigger's row carries what the trigger says; a trigger that
+// fires once is gone in the same instant. Losers as there.
 func (q *Queries) FireCronJobs(ctx context.Context, arg FireCronJobsParams) ([]FireCronJobsRow, error) {
 	rows, err := q.db.Query(ctx, fireCronJobs,
 		arg.Controller,
 		arg.Cancels,
+		arg.Limited,
 		arg.Ids,
 		arg.Versions,
 		arg.Expected,
@@ -309,7 +378,7 @@ WITH won AS (
     UPDATE carillon.cron_jobs j
     SET run_id = $1::uuid, run_slot = now(), run_kind = 'manual', run_deployment = j.deployment_id,
         attempt = 0, started_at = clock_timestamp(), deadline_at = NULL, controller = $2::text
-    WHERE j.ref = $3::text AND j.fires AND j.state = 'idle' AND j.removed_at IS NULL
+    WHERE j.ref = $3::text AND j.fires AND j.state = 'idle' AND j.removed_at IS NULL AND j.trigger_id IS NULL
       AND EXISTS (SELECT FROM carillon.deployments d WHERE d.id = j.deployment_id AND d.min_replicas > 0)
       AND NOT EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
           OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE $4::int - 1 END)
@@ -386,8 +455,8 @@ func (q *Queries) FireManualRun(ctx context.Context, arg FireManualRunParams) ([
 }
 
 const getCronJob = `-- name: GetCronJob :one
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, d.key AS deployment, clock_timestamp()::timestamptz AS now
-FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.trigger_id, j.limited, COALESCE(d.key, '')::text AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j LEFT JOIN carillon.deployments d ON d.id = j.deployment_id
 WHERE j.ref = $1
 `
 
@@ -431,6 +500,8 @@ func (q *Queries) GetCronJob(ctx context.Context, ref string) (GetCronJobRow, er
 		&i.CronJob.MaxAttempts,
 		&i.CronJob.BackoffMs,
 		&i.CronJob.BackoffMaxMs,
+		&i.CronJob.TriggerID,
+		&i.CronJob.Limited,
 		&i.Deployment,
 		&i.Now,
 	)
@@ -438,8 +509,8 @@ func (q *Queries) GetCronJob(ctx context.Context, ref string) (GetCronJobRow, er
 }
 
 const getCronJobs = `-- name: GetCronJobs :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, d.key AS deployment, clock_timestamp()::timestamptz AS now
-FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.trigger_id, j.limited, COALESCE(d.key, '')::text AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j LEFT JOIN carillon.deployments d ON d.id = j.deployment_id
 WHERE j.id = ANY ($1::bigint[])
 `
 
@@ -490,6 +561,8 @@ func (q *Queries) GetCronJobs(ctx context.Context, ids []int64) ([]GetCronJobsRo
 			&i.CronJob.MaxAttempts,
 			&i.CronJob.BackoffMs,
 			&i.CronJob.BackoffMaxMs,
+			&i.CronJob.TriggerID,
+			&i.CronJob.Limited,
 			&i.Deployment,
 			&i.Now,
 		); err != nil {
@@ -614,8 +687,8 @@ RETURNING id
 `
 
 type InsertCronJobParams struct {
-	ModuleID      int64
-	DeploymentID  int64
+	ModuleID      *int64
+	DeploymentID  *int64
 	Ref           string
 	Shard         int32
 	Schedule      string
@@ -683,6 +756,37 @@ func (q *Queries) InsertSkippedRange(ctx context.Context, arg InsertSkippedRange
 	return err
 }
 
+const insertTriggerRow = `-- name: InsertTriggerRow :one
+INSERT INTO carillon.cron_jobs (trigger_id, ref, shard, schedule, time_zone, timeout_ms, catchup, overlap, enabled, next_execution,
+    fires, queue_id, max_attempts, backoff_ms, backoff_max_ms, limited)
+SELECT t.id, '@' || t.key, $1::int, $2::text, t.time_zone, t.timeout_ms, 'last', 'allow', true, $3::timestamptz,
+    true, t.queue_id, t.max_attempts, t.backoff_ms, t.backoff_max_ms, $4::bool
+FROM carillon.triggers t WHERE t.id = $5::bigint
+RETURNING id
+`
+
+type InsertTriggerRowParams struct {
+	Shard         int32
+	Schedule      string
+	NextExecution *time.Time
+	Limited       bool
+	TriggerID     int64
+}
+
+// The row that the clock fires for a trigger.
+func (q *Queries) InsertTriggerRow(ctx context.Context, arg InsertTriggerRowParams) (int64, error) {
+	row := q.db.QueryRow(ctx, insertTriggerRow,
+		arg.Shard,
+		arg.Schedule,
+		arg.NextExecution,
+		arg.Limited,
+		arg.TriggerID,
+	)
+	var id int64
+	err := row.Scan(&id)
+	return id, err
+}
+
 const listCancelledRuns = `-- name: ListCancelledRuns :many
 SELECT w.id, w.salt, w.run_id, COALESCE(w.controller, '')::text AS controller, w.cron_job_id
 FROM carillon.jobs w
@@ -725,7 +829,7 @@ func (q *Queries) ListCancelledRuns(ctx context.Context, cronJobIds []int64) ([]
 }
 
 const listCronJobs = `-- name: ListCronJobs :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, d.key AS deployment, clock_timestamp()::timestamptz AS now,
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.trigger_id, j.limited, d.key AS deployment, clock_timestamp()::timestamptz AS now,
        COALESCE(n.paused, '')::text AS paused_note, COALESCE(n.set_aside, '')::text AS set_aside_note, d.min_replicas
 FROM carillon.cron_jobs j
 JOIN carillon.deployments d ON d.id = j.deployment_id
@@ -756,7 +860,7 @@ type ListCronJobsRow struct {
 	MinReplicas  int32
 }
 
-// For people: in order of ref, with the long texts.
+// For people: in order of ref, with the long texts. Triggers have a list of their own.
 func (q *Queries) ListCronJobs(ctx context.Context, arg ListCronJobsParams) ([]ListCronJobsRow, error) {
 	rows, err := q.db.Query(ctx, listCronJobs,
 		arg.Module,
@@ -803,6 +907,8 @@ func (q *Queries) ListCronJobs(ctx context.Context, arg ListCronJobsParams) ([]L
 			&i.CronJob.MaxAttempts,
 			&i.CronJob.BackoffMs,
 			&i.CronJob.BackoffMaxMs,
+			&i.CronJob.TriggerID,
+			&i.CronJob.Limited,
 			&i.Deployment,
 			&i.Now,
 			&i.PausedNote,
@@ -820,7 +926,7 @@ func (q *Queries) ListCronJobs(ctx context.Context, arg ListCronJobsParams) ([]L
 }
 
 const listModuleCronJobs = `-- name: ListModuleCronJobs :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.trigger_id, j.limited FROM carillon.cron_jobs j WHERE j.module_id = $1::bigint ORDER BY j.id
 `
 
 func (q *Queries) ListModuleCronJobs(ctx context.Context, moduleID int64) ([]CronJob, error) {
@@ -863,6 +969,8 @@ func (q *Queries) ListModuleCronJobs(ctx context.Context, moduleID int64) ([]Cro
 			&i.MaxAttempts,
 			&i.BackoffMs,
 			&i.BackoffMaxMs,
+			&i.TriggerID,
+			&i.Limited,
 		); err != nil {
 			return nil, err
 		}
@@ -875,7 +983,7 @@ func (q *Queries) ListModuleCronJobs(ctx context.Context, moduleID int64) ([]Cro
 }
 
 const listModules = `-- name: ListModules :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, d.key AS deployment, clock_timestamp()::timestamptz AS now
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.trigger_id, j.limited, d.key AS deployment, clock_timestamp()::timestamptz AS now
 FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
 JOIN carillon.modules m ON m.id = j.module_id
 WHERE m.name = ANY ($1::text[]) AND j.id > $2::bigint
@@ -895,7 +1003,7 @@ type ListModulesRow struct {
 	Now        pgtype.Timestamptz
 }
 
-// The rows of some modules, also the removed ones: what a hint makes a controller read again.
+// The rows of some modules, also the removed ones: what a hint makes a controller read again. A trigger's row is of none.
 func (q *Queries) ListModules(ctx context.Context, arg ListModulesParams) ([]ListModulesRow, error) {
 	rows, err := q.db.Query(ctx, listModules, arg.Modules, arg.After, arg.Page)
 	if err != nil {
@@ -936,6 +1044,8 @@ func (q *Queries) ListModules(ctx context.Context, arg ListModulesParams) ([]Lis
 			&i.CronJob.MaxAttempts,
 			&i.CronJob.BackoffMs,
 			&i.CronJob.BackoffMaxMs,
+			&i.CronJob.TriggerID,
+			&i.CronJob.Limited,
 			&i.Deployment,
 			&i.Now,
 		); err != nil {
@@ -950,8 +1060,8 @@ func (q *Queries) ListModules(ctx context.Context, arg ListModulesParams) ([]Lis
 }
 
 const listShards = `-- name: ListShards :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, d.key AS deployment, clock_timestamp()::timestamptz AS now
-FROM carillon.cron_jobs j JOIN carillon.deployments d ON d.id = j.deployment_id
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.trigger_id, j.limited, COALESCE(d.key, '')::text AS deployment, clock_timestamp()::timestamptz AS now
+FROM carillon.cron_jobs j LEFT JOIN carillon.deployments d ON d.id = j.deployment_id
 WHERE j.shard = ANY ($1::int[]) AND j.id > $2::bigint AND j.removed_at IS NULL
 ORDER BY j.id
 LIMIT $3::int
@@ -1010,6 +1120,8 @@ func (q *Queries) ListShards(ctx context.Context, arg ListShardsParams) ([]ListS
 			&i.CronJob.MaxAttempts,
 			&i.CronJob.BackoffMs,
 			&i.CronJob.BackoffMaxMs,
+			&i.CronJob.TriggerID,
+			&i.CronJob.Limited,
 			&i.Deployment,
 			&i.Now,
 		); err != nil {
@@ -1050,7 +1162,7 @@ func (q *Queries) ListUnlocked(ctx context.Context, ids []int64) ([]int64, error
 }
 
 const lockCronJobs = `-- name: LockCronJobs :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms FROM carillon.cron_jobs j WHERE j.module_id = $1 ORDER BY j.id FOR NO KEY UPDATE
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.trigger_id, j.limited FROM carillon.cron_jobs j WHERE j.module_id = $1::bigint ORDER BY j.id FOR NO KEY UPDATE
 `
 
 // Inside the transaction that deploys, scales, pauses or resumes: the rows of a module, locked in id order.
@@ -1094,6 +1206,8 @@ func (q *Queries) LockCronJobs(ctx context.Context, moduleID int64) ([]CronJob, 
 			&i.MaxAttempts,
 			&i.BackoffMs,
 			&i.BackoffMaxMs,
+			&i.TriggerID,
+			&i.Limited,
 		); err != nil {
 			return nil, err
 		}
@@ -1105,10 +1219,18 @@ func (q *Queries) LockCronJobs(ctx context.Context, moduleID int64) ([]CronJob, 
 	return items, nil
 }
 
-const passCronJob = `-- name: PassCronJob :execrows
-UPDATE carillon.cron_jobs SET next_execution = $1::timestamptz
-WHERE id = $2::bigint AND version = $3::bigint AND enabled AND state = 'idle' AND fires
-  AND next_execution = $4::timestamptz AND $5::timestamptz <= now()
+const passCronJob = `-- name: PassCronJob :many
+WITH passed AS (
+    UPDATE carillon.cron_jobs j SET next_execution = $1::timestamptz,
+        enabled = NOT (j.trigger_id IS NOT NULL AND $1::timestamptz IS NULL AND starts_with(j.schedule, '@at ')),
+        removed_at = CASE WHEN j.trigger_id IS NOT NULL AND $1::timestamptz IS NULL AND starts_with(j.schedule, '@at ') THEN now() END
+    WHERE j.id = $2::bigint AND j.version = $3::bigint AND j.enabled AND j.state = 'idle' AND j.fires
+      AND j.next_execution = $4::timestamptz AND $5::timestamptz <= now()
+    RETURNING j.id, j.trigger_id, j.removed_at
+), once AS (
+    UPDATE carillon.triggers t SET deleted_at = now(), updated_at = now(), rev = t.rev + 1 FROM passed p WHERE t.id = p.trigger_id AND p.removed_at IS NOT NULL
+)
+SELECT id FROM passed
 `
 
 type PassCronJobParams struct {
@@ -1119,9 +1241,10 @@ type PassCronJobParams struct {
 	Slot      pgtype.Timestamptz
 }
 
-// The last resort for one slot that has a verdict already, by hand or by a restored backup: it stands, and the row goes on.
-func (q *Queries) PassCronJob(ctx context.Context, arg PassCronJobParams) (int64, error) {
-	result, err := q.db.Exec(ctx, passCronJob,
+// The last resort for one slot that has a verdict already, by hand or by a restored backup: it stands, and the row goes
+// on; a trigger that fires once has done so.
+func (q *Queries) PassCronJob(ctx context.Context, arg PassCronJobParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, passCronJob,
 		arg.NextAfter,
 		arg.ID,
 		arg.Version,
@@ -1129,9 +1252,38 @@ func (q *Queries) PassCronJob(ctx context.Context, arg PassCronJobParams) (int64
 		arg.Slot,
 	)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return result.RowsAffected(), nil
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const putOffJobs = `-- name: PutOffJobs :exec
+UPDATE carillon.jobs j SET due_at = a.due_at
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::timestamptz[]) AS due_at) a
+WHERE j.id = a.id
+`
+
+type PutOffJobsParams struct {
+	Ids []int64
+	Due []pgtype.Timestamptz
+}
+
+// Jobs that the same transaction made are due later.
+func (q *Queries) PutOffJobs(ctx context.Context, arg PutOffJobsParams) error {
+	_, err := q.db.Exec(ctx, putOffJobs, arg.Ids, arg.Due)
+	return err
 }
 
 const putPausedNote = `-- name: PutPausedNote :exec
@@ -1278,7 +1430,9 @@ const setAsideCronJob = `-- name: SetAsideCronJob :execrows
 WITH aside AS (
     UPDATE carillon.cron_jobs SET enabled = false, set_aside_at = now(), version = version + 1
     WHERE id = $2::bigint AND version = $3::bigint AND set_aside_at IS NULL AND removed_at IS NULL
-    RETURNING id
+    RETURNING id, trigger_id
+), told AS (
+    UPDATE carillon.triggers t SET last_error = $1::text, updated_at = now() FROM aside a WHERE t.id = a.trigger_id
 )
 INSERT INTO carillon.cron_job_notes (cron_job_id, set_aside)
 SELECT id, $1::text FROM aside
@@ -1402,7 +1556,7 @@ type StartCronJobsRow struct {
 	ID           int64
 	StartedAt    *time.Time
 	DeadlineAt   *time.Time
-	DeploymentID int64
+	DeploymentID *int64
 }
 
 // Claims slots (seed 003): a compare-and-set per row on version, enabled, state, the first undecided slot, and the
@@ -1569,7 +1723,7 @@ WHERE id = $17
 `
 
 type UpdateCronJobParams struct {
-	DeploymentID  int64
+	DeploymentID  *int64
 	Schedule      string
 	TimeZone      string
 	TimeoutMs     int32
@@ -1604,6 +1758,37 @@ func (q *Queries) UpdateCronJob(ctx context.Context, arg UpdateCronJobParams) er
 		arg.MaxAttempts,
 		arg.BackoffMs,
 		arg.BackoffMaxMs,
+		arg.PausedAt,
+		arg.RemovedAt,
+		arg.SetAsideAt,
+		arg.ID,
+	)
+	return err
+}
+
+const updateTriggerRow = `-- name: UpdateTriggerRow :exec
+UPDATE carillon.cron_jobs
+SET schedule = $1, enabled = $2, next_execution = $3, paused_at = $4,
+    removed_at = $5, set_aside_at = $6, version = version + 1
+WHERE id = $7
+`
+
+type UpdateTriggerRowParams struct {
+	Schedule      string
+	Enabled       bool
+	NextExecution *time.Time
+	PausedAt      *time.Time
+	RemovedAt     *time.Time
+	SetAsideAt    *time.Time
+	ID            int64
+}
+
+// UpdateCronJob for the row of a trigger.
+func (q *Queries) UpdateTriggerRow(ctx context.Context, arg UpdateTriggerRowParams) error {
+	_, err := q.db.Exec(ctx, updateTriggerRow,
+		arg.Schedule,
+		arg.Enabled,
+		arg.NextExecution,
 		arg.PausedAt,
 		arg.RemovedAt,
 		arg.SetAsideAt,

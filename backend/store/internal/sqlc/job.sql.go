@@ -114,7 +114,7 @@ WHERE j.id = a.id AND q.id = j.queue_id + 0
   AND CASE WHEN a.id IS NOT NULL THEN j.state = 'ready' AND j.due_at <= now() AND (j.expires_at IS NULL OR j.expires_at > now()) END
   AND q.paused_at IS NULL AND q.limited = $2::bool AND (NOT $2::bool OR q.ref = $4::text)
 RETURNING j.id, j.run_id, j.queue_id, q.tenant, q.ref, j.salt, j.attempt, j.max_attempts, j.timeout_ms, j.backoff_ms, j.backoff_max_ms, j.slot, j.due_at, j.created_at,
-    j.started_at, j.expires_at, COALESCE(j.parent_id, 0)::bigint AS parent_id, j.payload, j.limited
+    j.started_at, j.expires_at, COALESCE(j.parent_id, 0)::bigint AS parent_id, j.payload, j.limited, COALESCE(j.trigger_id, 0)::bigint AS trigger_id, j.envelope
 `
 
 type ClaimJobsParams struct {
@@ -147,6 +147,8 @@ type ClaimJobsRow struct {
 	ParentID     int64
 	Payload      []byte
 	Limited      bool
+	TriggerID    int64
+	Envelope     []byte
 }
 
 // Claims by id, in id order. Losers are simply not returned: somebody else has them, or they are not to run now. A
@@ -191,6 +193,8 @@ func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJo
 			&i.ParentID,
 			&i.Payload,
 			&i.Limited,
+			&i.TriggerID,
+			&i.Envelope,
 		); err != nil {
 			return nil, err
 		}
@@ -350,14 +354,14 @@ WITH gone AS (
     DELETE FROM carillon.jobs j USING (SELECT unnest($1::bigint[]) AS id ORDER BY 1) a
     WHERE j.id = ANY (ARRAY[a.id])
       AND CASE WHEN a.id IS NOT NULL THEN CASE WHEN $2::bool THEN j.state = 'ready' AND j.expires_at <= now() ELSE j.state IN ('ready', 'blocked') AND j.cancelled END END
-    RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors
+    RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors, j.trigger_id, j.envelope
 ), history AS (
     INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
-        max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, errors)
+        max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, errors, trigger_id, envelope)
     SELECT id, now(), created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
         max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END::carillon.job_status,
         run_id, controller, progress, tags, payload, carillon.add_error(errors,
-            jsonb_build_object('at', now(), 'attempt', attempt, 'verdict', CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END, 'text', $3::text))
+            jsonb_build_object('at', now(), 'attempt', attempt, 'verdict', CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END, 'text', $3::text)), trigger_id, envelope
     FROM gone
 ), freed AS (
     DELETE FROM carillon.job_keys k USING gone g, carillon.queues q
@@ -730,16 +734,17 @@ WITH a AS (
     WHERE j.id = ANY (ARRAY[a.id]) AND j.run_id = ANY (ARRAY[a.run_id])
       AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND (j.cancelled OR NOT $8::bool)
           AND (j.parent_id IS NULL OR $9::bool) END
-    RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors
+    RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors, j.trigger_id, j.envelope
 ), history AS (
     INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt,
-        attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, output, errors)
+        attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, output, errors, trigger_id, envelope)
     SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.parent_salt, g.cron_job_id, g.run_deployment, g.queue_id,
         g.salt, g.attempt, g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority,
         CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller,
         COALESCE(NULLIF(a.progress, ''), g.progress), g.tags, g.payload,
         NULLIF(a.output, ''::bytea), CASE WHEN a.verdict = '' THEN g.errors ELSE carillon.add_error(g.errors,
-            jsonb_build_object('at', now(), 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END
+            jsonb_build_object('at', now(), 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END,
+        g.trigger_id, CASE WHEN a.final = 'succeeded' THEN g.envelope - '{event,payload}'::text[] ELSE g.envelope END
     FROM gone g JOIN a ON a.id = g.id AND a.run_id = g.run_id
 ), freed AS (
     DELETE FROM carillon.job_keys k USING gone g, carillon.queues q
@@ -777,8 +782,9 @@ type FinishJobsRow struct {
 // Ends jobs for good by their run id: the row leaves the live table for the history, its place and its unique key are
 // free again, all in the same statement. No row for an input: the run is not current. A job that was cancelled in the
 // run and did not succeed is cancelled. An error enters the list where a verdict is given. Children are ended only by who
-// says so, and holds the locks of their parents (LockParents). What is compared by ANY can be found by the primary key and
-// in no other way; the history's join with what the caller says may be hashed.
+// says so, and holds the locks of their parents (LockParents). What a success has done with, its event and its payload, goes.
+// What is compared by ANY can be found by the primary key and in no other way; the history's join with what the caller says
+// may be hashed.
 func (q *Queries) FinishJobs(ctx context.Context, arg FinishJobsParams) ([]FinishJobsRow, error) {
 	rows, err := q.db.Query(ctx, finishJobs,
 		arg.Ids,
@@ -860,7 +866,7 @@ SELECT h.id, h.salt, q.tenant, q.ref, h.state::text AS state, h.priority, h.due_
     h.started_at::timestamptz AS started_at, h.ended_at::timestamptz AS ended_at, h.expires_at::timestamptz AS expires_at, h.slot::timestamptz AS slot,
     h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.run_id, COALESCE(h.controller, '')::text AS controller,
     COALESCE(h.parent_id, 0)::bigint AS parent_id, COALESCE(h.parent_salt, 0)::int AS parent_salt, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, h.payload::bytea AS payload, COALESCE(h.output, ''::bytea) AS output,
-    h.errors, (h.state = 'cancelled')::bool AS cancelled
+    h.errors, (h.state = 'cancelled')::bool AS cancelled, COALESCE(h.trigger_id, 0)::bigint AS trigger_id, (h.envelope - '{event,payload}'::text[])::jsonb AS envelope
 FROM carillon.job_history h JOIN carillon.queues q ON q.id = h.queue_id
 WHERE h.id = $1::bigint AND h.salt = $2::int
 ORDER BY h.ended_at DESC LIMIT 1
@@ -900,8 +906,11 @@ type GetEndedJobRow struct {
 	Output       []byte
 	Errors       []byte
 	Cancelled    bool
+	TriggerID    int64
+	Envelope     []byte
 }
 
+// Event and payload are kept for a re-drive, and are nobody else's business any more.
 func (q *Queries) GetEndedJob(ctx context.Context, arg GetEndedJobParams) (GetEndedJobRow, error) {
 	row := q.db.QueryRow(ctx, getEndedJob, arg.ID, arg.Salt)
 	var i GetEndedJobRow
@@ -934,6 +943,8 @@ func (q *Queries) GetEndedJob(ctx context.Context, arg GetEndedJobParams) (GetEn
 		&i.Output,
 		&i.Errors,
 		&i.Cancelled,
+		&i.TriggerID,
+		&i.Envelope,
 	)
 	return i, err
 }
@@ -981,7 +992,7 @@ SELECT j.id, j.salt, q.tenant, q.ref, j.state::text AS state, j.priority, j.due_
     j.started_at::timestamptz AS started_at, NULLIF(j.due_at, j.due_at)::timestamptz AS ended_at, j.expires_at::timestamptz AS expires_at, j.slot::timestamptz AS slot,
     j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.run_id, COALESCE(j.controller, '')::text AS controller,
     COALESCE(j.parent_id, 0)::bigint AS parent_id, COALESCE(j.parent_salt, 0)::int AS parent_salt, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, j.payload::bytea AS payload, ''::bytea AS output,
-    j.errors, j.cancelled::bool AS cancelled
+    j.errors, j.cancelled::bool AS cancelled, COALESCE(j.trigger_id, 0)::bigint AS trigger_id, j.envelope
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE j.id = $1::bigint AND j.salt = $2::int
 `
@@ -1020,6 +1031,8 @@ type GetJobRow struct {
 	Output       []byte
 	Errors       []byte
 	Cancelled    bool
+	TriggerID    int64
+	Envelope     []byte
 }
 
 func (q *Queries) GetJob(ctx context.Context, arg GetJobParams) (GetJobRow, error) {
@@ -1054,6 +1067,8 @@ func (q *Queries) GetJob(ctx context.Context, arg GetJobParams) (GetJobRow, erro
 		&i.Output,
 		&i.Errors,
 		&i.Cancelled,
+		&i.TriggerID,
+		&i.Envelope,
 	)
 	return i, err
 }
@@ -1208,22 +1223,23 @@ func (q *Queries) HurryJob(ctx context.Context, arg HurryJobParams) (HurryJobRow
 
 const insertJobs = `-- name: InsertJobs :many
 INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, expires_at, slot, parent_id, parent_salt, cron_job_id, max_attempts, backoff_ms,
-    backoff_max_ms, timeout_ms, priority, unique_key, tags, payload, state, run_id, attempt, run_deployment, controller, started_at, deadline_at)
+    backoff_max_ms, timeout_ms, priority, unique_key, tags, payload, state, run_id, attempt, run_deployment, controller, started_at, deadline_at, trigger_id, envelope)
 SELECT b.id, b.queue_id, (b.id % 1021)::int, b.salt, now() + make_interval(secs => b.delay_ms / 1000.0), b.expires_at, b.slot, NULLIF(b.parent_id, 0),
     CASE WHEN b.parent_id <> 0 THEN b.parent_salt END, NULLIF(b.cron_job_id, 0), b.max_attempts, b.backoff_ms, b.backoff_max_ms, b.timeout_ms, b.priority, NULLIF(b.unique_key, ''),
     CASE WHEN b.tags = '' THEN NULL ELSE string_to_array(b.tags, E'\x1f') END, b.payload,
     CASE WHEN b.starts THEN 'running' ELSE 'ready' END::carillon.job_status, CASE WHEN b.starts THEN b.run_id END, CASE WHEN b.starts THEN 1 ELSE 0 END,
     CASE WHEN b.starts THEN b.run_deployment END, CASE WHEN b.starts THEN $1::text END, CASE WHEN b.starts THEN now() END,
-    CASE WHEN b.starts THEN now() + make_interval(secs => (b.timeout_ms + $2::int) / 1000.0) END
+    CASE WHEN b.starts THEN now() + make_interval(secs => (b.timeout_ms + $2::int) / 1000.0) END, NULLIF(b.trigger_id, 0), b.envelope
 FROM (
-    SELECT COALESCE(NULLIF(a.given, 0), nextval('carillon.job_ids')) AS id, a.given, a.queue_id, a.salt, a.delay_ms, a.expires_at, a.slot, a.parent_id, a.parent_salt, a.cron_job_id, a.max_attempts, a.backoff_ms, a.backoff_max_ms, a.timeout_ms, a.priority, a.unique_key, a.tags, a.payload, a.run_id, a.run_deployment,
+    SELECT COALESCE(NULLIF(a.given, 0), nextval('carillon.job_ids')) AS id, a.given, a.queue_id, a.salt, a.delay_ms, a.expires_at, a.slot, a.parent_id, a.parent_salt, a.cron_job_id, a.max_attempts, a.backoff_ms, a.backoff_max_ms, a.timeout_ms, a.priority, a.unique_key, a.tags, a.payload, a.run_id, a.run_deployment, a.trigger_id, a.envelope,
         a.run_id IS NOT NULL AND EXISTS (SELECT FROM carillon.queues q WHERE q.id = a.queue_id AND q.paused_at IS NULL AND NOT q.limited) AS starts
     FROM (SELECT unnest($3::bigint[]) AS given, unnest($4::int[]) AS queue_id, unnest($5::int[]) AS salt,
         unnest($6::bigint[]) AS delay_ms, unnest($7::timestamptz[]) AS expires_at, unnest($8::timestamptz[]) AS slot,
         unnest($9::bigint[]) AS parent_id, unnest($10::int[]) AS parent_salt, unnest($11::bigint[]) AS cron_job_id, unnest($12::int[]) AS max_attempts,
         unnest($13::int[]) AS backoff_ms, unnest($14::int[]) AS backoff_max_ms, unnest($15::int[]) AS timeout_ms,
         unnest($16::smallint[]) AS priority, unnest($17::text[]) AS unique_key, unnest($18::text[]) AS tags,
-        unnest($19::bytea[]) AS payload, unnest($20::uuid[]) AS run_id, unnest($21::bigint[]) AS run_deployment) a
+        unnest($19::bytea[]) AS payload, unnest($20::uuid[]) AS run_id, unnest($21::bigint[]) AS run_deployment,
+        unnest($22::bigint[]) AS trigger_id, unnest($23::jsonb[]) AS envelope) a
 ) b
 RETURNING id, salt, due_at, created_at, started_at
 `
@@ -1250,6 +1266,8 @@ type InsertJobsParams struct {
 	Payloads       [][]byte
 	RunIds         []pgtype.UUID
 	RunDeployments []int64
+	TriggerIds     []int64
+	Envelopes      [][]byte
 }
 
 type InsertJobsRow struct {
@@ -1287,6 +1305,8 @@ func (q *Queries) InsertJobs(ctx context.Context, arg InsertJobsParams) ([]Inser
 		arg.Payloads,
 		arg.RunIds,
 		arg.RunDeployments,
+		arg.TriggerIds,
+		arg.Envelopes,
 	)
 	if err != nil {
 		return nil, err
@@ -1347,7 +1367,7 @@ SELECT h.id, h.salt, q.tenant, q.ref, h.state::text AS state, h.priority, h.due_
     h.started_at::timestamptz AS started_at, h.ended_at::timestamptz AS ended_at, h.expires_at::timestamptz AS expires_at, h.slot::timestamptz AS slot,
     h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.run_id, COALESCE(h.controller, '')::text AS controller,
     COALESCE(h.parent_id, 0)::bigint AS parent_id, COALESCE(h.parent_salt, 0)::int AS parent_salt, 0::int AS children, COALESCE(h.progress, '')::text AS progress, h.tags, ''::bytea AS payload, ''::bytea AS output,
-    h.errors, (h.state = 'cancelled')::bool AS cancelled
+    h.errors, (h.state = 'cancelled')::bool AS cancelled, COALESCE(h.trigger_id, 0)::bigint AS trigger_id, (h.envelope - '{event,payload}'::text[])::jsonb AS envelope
 FROM carillon.job_history h JOIN carillon.queues q ON q.id = h.queue_id
 WHERE ($1::text = '' OR q.tenant = $1::text) AND ($2::text = '' OR q.ref = $2::text)
   AND ($3::text = '' OR starts_with(q.ref, $3::text || '.'))
@@ -1404,6 +1424,8 @@ type ListEndedJobsRow struct {
 	Output       []byte
 	Errors       []byte
 	Cancelled    bool
+	TriggerID    int64
+	Envelope     []byte
 }
 
 // The history, latest end first, without payloads and outputs.
@@ -1459,6 +1481,8 @@ func (q *Queries) ListEndedJobs(ctx context.Context, arg ListEndedJobsParams) ([
 			&i.Output,
 			&i.Errors,
 			&i.Cancelled,
+			&i.TriggerID,
+			&i.Envelope,
 		); err != nil {
 			return nil, err
 		}
@@ -1475,7 +1499,7 @@ SELECT j.id, j.salt, q.tenant, q.ref, j.state::text AS state, j.priority, j.due_
     j.started_at::timestamptz AS started_at, NULLIF(j.due_at, j.due_at)::timestamptz AS ended_at, j.expires_at::timestamptz AS expires_at, j.slot::timestamptz AS slot,
     j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.run_id, COALESCE(j.controller, '')::text AS controller,
     COALESCE(j.parent_id, 0)::bigint AS parent_id, COALESCE(j.parent_salt, 0)::int AS parent_salt, j.children::int AS children, COALESCE(j.progress, '')::text AS progress, j.tags, ''::bytea AS payload, ''::bytea AS output,
-    j.errors, j.cancelled::bool AS cancelled
+    j.errors, j.cancelled::bool AS cancelled, COALESCE(j.trigger_id, 0)::bigint AS trigger_id, (j.envelope - '{event,payload}'::text[])::jsonb AS envelope
 FROM carillon.jobs j JOIN carillon.queues q ON q.id = j.queue_id
 WHERE ($1::text = '' OR q.tenant = $1::text) AND ($2::text = '' OR q.ref = $2::text)
   AND ($3::text = '' OR starts_with(q.ref, $3::text || '.'))
@@ -1530,6 +1554,8 @@ type ListJobsRow struct {
 	Output       []byte
 	Errors       []byte
 	Cancelled    bool
+	TriggerID    int64
+	Envelope     []byte
 }
 
 // Live jobs, latest id first, without their payloads. GetJob, GetEndedJob, ListJobs and ListEndedJobs share one row.
@@ -1583,6 +1609,8 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]ListJobsR
 			&i.Output,
 			&i.Errors,
 			&i.Cancelled,
+			&i.TriggerID,
+			&i.Envelope,
 		); err != nil {
 			return nil, err
 		}
@@ -2016,10 +2044,11 @@ WITH dead AS (
     UPDATE carillon.job_history h SET redriven = true
     FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::int[]) AS salt ORDER BY 1) a
     WHERE h.id = a.id AND h.salt = a.salt AND h.state = 'failed' AND NOT h.redriven
-    RETURNING h.id, h.ended_at, h.created_at, h.due_at, h.started_at, h.expires_at, h.slot, h.parent_id, h.parent_salt, h.cron_job_id, h.run_deployment, h.queue_id, h.salt, h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.priority, h.state, h.run_id, h.controller, h.progress, h.tags, h.payload, h.output, h.errors, h.redriven
+      AND NOT EXISTS (SELECT FROM carillon.queues q WHERE q.id = h.queue_id AND q.ref = 'client')
+    RETURNING h.id, h.ended_at, h.created_at, h.due_at, h.started_at, h.expires_at, h.slot, h.parent_id, h.parent_salt, h.cron_job_id, h.run_deployment, h.queue_id, h.salt, h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.priority, h.state, h.run_id, h.controller, h.progress, h.tags, h.payload, h.output, h.errors, h.redriven, h.trigger_id, h.envelope
 )
-INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors)
-SELECT id, queue_id, (id % 1021)::int, salt, now(), created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors FROM dead
+INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors, trigger_id, envelope)
+SELECT id, queue_id, (id % 1021)::int, salt, now(), created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors, trigger_id, envelope FROM dead
 ON CONFLICT (id) DO NOTHING
 RETURNING id, queue_id, shard, priority, due_at, expires_at
 `
@@ -2039,7 +2068,7 @@ type RedriveJobsRow struct {
 }
 
 // Makes dead jobs live again, with their attempts anew; their history stays, marked. One that was a child is none any
-// more: its parent has counted its end.
+// more: its parent has counted its end. A client's jobs do not come again: nobody would run them.
 func (q *Queries) RedriveJobs(ctx context.Context, arg RedriveJobsParams) ([]RedriveJobsRow, error) {
 	rows, err := q.db.Query(ctx, redriveJobs, arg.Ids, arg.Salts)
 	if err != nil {

@@ -273,6 +273,57 @@ func (ns NullCarillonRunKind) Value() (driver.Value, error) {
 	return string(ns.CarillonRunKind), nil
 }
 
+type CarillonTriggerKind string
+
+const (
+	CarillonTriggerKindAt      CarillonTriggerKind = "@at"
+	CarillonTriggerKindIn      CarillonTriggerKind = "@in"
+	CarillonTriggerKindEvery   CarillonTriggerKind = "@every"
+	CarillonTriggerKindCron    CarillonTriggerKind = "@cron"
+	CarillonTriggerKindHourly  CarillonTriggerKind = "@hourly"
+	CarillonTriggerKindDaily   CarillonTriggerKind = "@daily"
+	CarillonTriggerKindWeekly  CarillonTriggerKind = "@weekly"
+	CarillonTriggerKindMonthly CarillonTriggerKind = "@monthly"
+	CarillonTriggerKindEvent   CarillonTriggerKind = "@event"
+	CarillonTriggerKindWebhook CarillonTriggerKind = "@webhook"
+	CarillonTriggerKindClient  CarillonTriggerKind = "@client"
+)
+
+func (e *CarillonTriggerKind) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = CarillonTriggerKind(s)
+	case string:
+		*e = CarillonTriggerKind(s)
+	default:
+		return fmt.Errorf("unsupported scan type for CarillonTriggerKind: %T", src)
+	}
+	return nil
+}
+
+type NullCarillonTriggerKind struct {
+	CarillonTriggerKind CarillonTriggerKind
+	Valid               bool // Valid is true if CarillonTriggerKind is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullCarillonTriggerKind) Scan(value interface{}) error {
+	if value == nil {
+		ns.CarillonTriggerKind, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.CarillonTriggerKind.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullCarillonTriggerKind) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.CarillonTriggerKind), nil
+}
+
 type CarillonVerdict string
 
 const (
@@ -329,6 +380,52 @@ type CarillonPause struct {
 	Reason   string
 }
 
+type CarillonToken struct {
+	ID         int64
+	Name       string
+	Hash       []byte
+	Tenant     string
+	Domain     string
+	Kind       string
+	Scope      string
+	CreatedAt  pgtype.Timestamptz
+	ExpiresAt  *time.Time
+	RevokedAt  *time.Time
+	UsedAt     *time.Time
+	Slug       string
+	TriggerKey string
+}
+
+type CarillonTrigger struct {
+	ID           int64
+	Key          string
+	Tenant       string
+	Domain       string
+	Kind         CarillonTriggerKind
+	Arguments    string
+	TimeZone     string
+	Worker       string
+	Ref          string
+	QueueID      int32
+	Priority     int16
+	MaxAttempts  int32
+	BackoffMs    int32
+	BackoffMaxMs int32
+	TimeoutMs    int32
+	Message      []byte
+	Options      []byte
+	Debounce     string
+	DebounceMs   int64
+	Secret       []byte
+	CreatedBy    string
+	Rev          int32
+	Epoch        int64
+	CreatedAt    pgtype.Timestamptz
+	UpdatedAt    pgtype.Timestamptz
+	DeletedAt    *time.Time
+	LastError    *string
+}
+
 type Controller struct {
 	Key         string
 	Endpoint    string
@@ -348,8 +445,8 @@ type CronJob struct {
 	RunSlot       *time.Time
 	StartedAt     *time.Time
 	DeadlineAt    *time.Time
-	ModuleID      int64
-	DeploymentID  int64
+	ModuleID      *int64
+	DeploymentID  *int64
 	RunDeployment *int64
 	PausedAt      *time.Time
 	RemovedAt     *time.Time
@@ -372,6 +469,8 @@ type CronJob struct {
 	MaxAttempts   int32
 	BackoffMs     int32
 	BackoffMaxMs  int32
+	TriggerID     *int64
+	Limited       bool
 }
 
 type Deployment struct {

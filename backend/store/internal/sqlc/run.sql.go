@@ -102,7 +102,7 @@ func (q *Queries) FindOverlaps(ctx context.Context, since pgtype.Timestamptz) ([
 }
 
 const listExecuting = `-- name: ListExecuting :many
-SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, COALESCE(d.key, '')::text AS deployment
+SELECT j.id, j.version, j.next_execution, j.run_slot, j.started_at, j.deadline_at, j.module_id, j.deployment_id, j.run_deployment, j.paused_at, j.removed_at, j.set_aside_at, j.shard, j.timeout_ms, j.attempt, j.state, j.run_kind, j.catchup, j.overlap, j.enabled, j.run_id, j.ref, j.schedule, j.time_zone, j.controller, j.fires, j.queue_id, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.trigger_id, j.limited, COALESCE(d.key, '')::text AS deployment
 FROM carillon.cron_jobs j
 JOIN carillon.modules m ON m.id = j.module_id
 LEFT JOIN carillon.deployments d ON d.id = j.run_deployment
@@ -182,6 +182,8 @@ func (q *Queries) ListExecuting(ctx context.Context, arg ListExecutingParams) ([
 			&i.CronJob.MaxAttempts,
 			&i.CronJob.BackoffMs,
 			&i.CronJob.BackoffMaxMs,
+			&i.CronJob.TriggerID,
+			&i.CronJob.Limited,
 			&i.Deployment,
 		); err != nil {
 			return nil, err
@@ -259,7 +261,7 @@ const listRuns = `-- name: ListRuns :many
 SELECT r.cron_job_id, r.slot, r.slot_to, r.started_at, r.ended_at, r.deployment_id, r.count, r.attempt, r.run_id, r.verdict, r.kind, r.controller, r.error, r.job_id, r.job_salt, j.ref, COALESCE(d.key, '')::text AS deployment
 FROM carillon.runs r
 JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
-JOIN carillon.modules m ON m.id = j.module_id
+LEFT JOIN carillon.modules m ON m.id = j.module_id
 LEFT JOIN carillon.deployments d ON d.id = r.deployment_id
 WHERE ($1::text = '' OR j.ref = $1::text)
   AND ($2::text = '' OR m.name = $2::text)
@@ -344,7 +346,7 @@ const listRunsSince = `-- name: ListRunsSince :many
 SELECT r.cron_job_id, r.slot, r.slot_to, r.started_at, r.ended_at, r.deployment_id, r.count, r.attempt, r.run_id, r.verdict, r.kind, r.controller, r.error, r.job_id, r.job_salt, j.ref, COALESCE(d.key, '')::text AS deployment
 FROM carillon.runs r
 JOIN carillon.cron_jobs j ON j.id = r.cron_job_id
-JOIN carillon.modules m ON m.id = j.module_id
+LEFT JOIN carillon.modules m ON m.id = j.module_id
 LEFT JOIN carillon.deployments d ON d.id = r.deployment_id
 WHERE (r.ended_at, r.cron_job_id, r.slot) > ($1::timestamptz, $2::bigint, $3::timestamptz)
   AND ($4::text = '' OR j.ref = $4::text)

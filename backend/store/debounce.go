@@ -1,0 +1,171 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"time"
+
+	"carillon/backend/core/cron"
+	"carillon/backend/core/trigger"
+	"carillon/backend/store/internal/sqlc"
+)
+
+// CloseDebounces ends windows whose time has come, up to page of them, and makes the one job of each, in one transaction.
+// What another controller is closing is left to it, and the window of a deleted trigger makes nothing.
+func (s *Store) CloseDebounces(ctx context.Context, page int) (trigger.Made, error) {
+	var tried []int64
+	made, err := again(ctx, func() (made trigger.Made, err error) {
+		made, tried, err = s.closeOnce(ctx, page)
+		return made, err
+	})
+	if err = wrap("close windows", err); !isData(err) {
+		return made, err
+	}
+	if page > 1 || len(tried) != 1 { // one bad row must not hold its neighbours back
+		return s.CloseDebounces(ctx, 1)
+	}
+	return s.closeBad(ctx, tried[0], err)
+}
+
+// closeOnce also says whose windows it tried to close.
+func (s *Store) closeOnce(ctx context.Context, page int) (made trigger.Made, ids []int64, err error) {
+	err = inTx(ctx, s.jobs.enqueue, func(q *sqlc.Queries) error {
+		made, ids = trigger.Made{}, nil
+		rows, err := q.LockDueDebounces(ctx, int32(page))
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		made.Taken = len(rows)
+		var ended []endedWindow
+		var uses []use
+		for _, r := range rows {
+			ids = append(ids, r.TriggerID)
+			if !r.Gone {
+				w := endedWindow{trigger: r.TriggerID, use: use{r.Tenant, r.Domain, r.Worker}, kind: trigger.Kind(r.Kind), window: toWindow(r.FireAt.Time, r.Count, r.Payloads, r.Manual)}
+				ended, uses = append(ended, w), append(uses, w.use)
+			}
+		}
+		rulings, err := takeRates(ctx, q, uses)
+		if err != nil {
+			return err
+		}
+		if err := insertWindowJobs(ctx, q, ended, rulings, &made); err != nil {
+			return err
+		}
+		return q.DropDebounces(ctx, ids)
+	})
+	if err != nil {
+		made = trigger.Made{}
+	}
+	return made, ids, err
+}
+
+// closeBad gives a window up whose job the database refused; its trigger says why.
+func (s *Store) closeBad(ctx context.Context, id int64, cause error) (made trigger.Made, err error) {
+	err = inTx(ctx, s.jobs.enqueue, func(q *sqlc.Queries) error {
+		rows, err := q.LockDebounces(ctx, []int64{id})
+		if err != nil || len(rows) == 0 || !rows[0].Due {
+			return err
+		}
+		made.Taken = 1
+		s.log.ErrorContext(ctx, "job of a window refused", "trigger", id, "matches", rows[0].Count, "error", cause)
+		if err := q.NoteTriggerError(ctx, sqlc.NoteTriggerErrorParams{ID: id, Error: cron.SafeText(cause.Error())}); err != nil {
+			return err
+		}
+		return q.DropDebounces(ctx, []int64{id})
+	})
+	return made, wrap("give a window up", err)
+}
+
+// NextDebounce says how long it is until the next window ends, by the database's clock; not positive: it is over. ok is
+// false where none is open.
+func (s *Store) NextDebounce(ctx context.Context) (wait time.Duration, ok bool, err error) {
+	secs, err := s.q(s.jobs.claim).NextDebounce(ctx)
+	if err != nil || math.IsInf(secs, 1) {
+		return 0, false, wrap("look for the next window", err)
+	}
+	return seconds(secs), true, nil
+}
+
+// seconds bounds what a clock difference can be as a duration.
+func seconds(secs float64) time.Duration {
+	const most = 1e9 // thirty years
+	return time.Duration(min(max(secs, -most), most) * float64(time.Second))
+}
+
+// endedWindow is a window whose job is to be made.
+type endedWindow struct {
+	trigger int64
+	use     use
+	kind    trigger.Kind
+	window  trigger.Window
+	early   bool // it was full before its end: the job waits for it
+}
+
+func toWindow(fireAt time.Time, count int64, payloads [][]byte, manual bool) trigger.Window {
+	w := trigger.Window{FireAt: fireAt.UTC(), Manual: manual, Events: count}
+	for _, p := range payloads {
+		w.Payloads = append(w.Payloads, json.RawMessage(p))
+	}
+	return w
+}
+
+// enterWindows counts matches in the windows of their triggers, by trigger. Windows that are over end before the matches
+// open new ones; their jobs are the caller's.
+func enterWindows(ctx context.Context, q *sqlc.Queries, matches map[int64]int64, makers map[int64]maker, made *trigger.Made) (ended []endedWindow, err error) {
+	if len(matches) == 0 {
+		return nil, nil
+	}
+	var p sqlc.PutDebouncesParams
+	for id, n := range matches {
+		p.TriggerIds, p.DebouncesMs, p.Counts = append(p.TriggerIds, id), append(p.DebouncesMs, makers[id].DebounceMs), append(p.Counts, n)
+	}
+	open, err := q.LockDebounces(ctx, p.TriggerIds)
+	if err != nil {
+		return nil, err
+	}
+	var over []int64
+	for _, r := range open {
+		if r.Due {
+			over = append(over, r.TriggerID)
+			ended = append(ended, endedWindow{
+				trigger: r.TriggerID, use: makers[r.TriggerID].use(), kind: trigger.Event, window: toWindow(r.FireAt.Time, r.Count, nil, r.Manual),
+			})
+		}
+	}
+	if len(over) > 0 {
+		if err := q.DropDebounces(ctx, over); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := q.PutDebounces(ctx, p)
+	for _, r := range rows {
+		*made = join(*made, trigger.Made{Closes: max(seconds(r.InSecs), 1)})
+	}
+	return ended, err
+}
+
+// insertWindowJobs makes the one job of each window.
+func insertWindowJobs(ctx context.Context, q *sqlc.Queries, ended []endedWindow, rulings []trigger.Ruling, made *trigger.Made) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	p := sqlc.InsertTriggerJobsParams{Salts: newSalts(len(ended)), Ids: make([]int64, len(ended))}
+	for i, w := range ended {
+		due := rulings[i].Due
+		if w.early && due.Before(w.window.FireAt) {
+			due = w.window.FireAt
+		}
+		extra, err := extraOf(w.window.Job(w.kind))
+		if err != nil {
+			return err
+		}
+		p.TriggerIds, p.Due, p.Extras = append(p.TriggerIds, w.trigger), append(p.Due, stamp(due)), append(p.Extras, extra)
+	}
+	rows, err := q.InsertTriggerJobs(ctx, p)
+	for _, r := range rows {
+		made.Jobs = append(made.Jobs, waitingOf(r))
+	}
+	return err
+}

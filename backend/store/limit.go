@@ -1,0 +1,79 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"carillon/backend/core/trigger"
+	"carillon/backend/store/internal/sqlc"
+)
+
+// TakeRate counts one use of what a domain may do per hour: the name is a worker, or trigger.WebhookLimit. Refused uses
+// count as well. Without such a limit nothing is written.
+func (s *Store) TakeRate(ctx context.Context, tenant, domain, name string) (trigger.Ruling, error) {
+	if _, limited := trigger.LimitOf(name); !limited {
+		return trigger.Ruling{Allowed: true}, nil
+	}
+	rulings, err := again(ctx, func() (r []trigger.Ruling, err error) {
+		err = s.tx(ctx, func(q *sqlc.Queries) error {
+			r, err = takeRates(ctx, q, []use{{tenant, domain, name}})
+			return err
+		})
+		return r, err
+	})
+	if err != nil {
+		return trigger.Ruling{}, wrap("count a use", err)
+	}
+	return rulings[0], nil
+}
+
+// DropIdleRates forgets the counts of windows that are long over, up to page of them, and returns how many.
+func (s *Store) DropIdleRates(ctx context.Context, page int) (int, error) {
+	n, err := s.q(s.api).DropIdleRateLimits(ctx, int32(page))
+	return int(n), wrap("drop idle limits", err)
+}
+
+// use is one use of a limit.
+type use struct{ tenant, domain, name string }
+
+// takeRates rules on uses, in their order. It locks the counts until the commit, after whatever else the transaction
+// locks.
+func takeRates(ctx context.Context, q *sqlc.Queries, uses []use) ([]trigger.Ruling, error) {
+	rulings := make([]trigger.Ruling, len(uses))
+	var ask sqlc.LockRateLimitsParams
+	seen := map[use]bool{}
+	for i, u := range uses {
+		if _, limited := trigger.LimitOf(u.name); !limited {
+			rulings[i].Allowed = true
+		} else if !seen[u] {
+			seen[u] = true
+			ask.Tenants, ask.Domains, ask.Kinds = append(ask.Tenants, u.tenant), append(ask.Domains, u.domain), append(ask.Kinds, u.name)
+		}
+	}
+	if len(seen) == 0 {
+		return rulings, nil
+	}
+	rows, err := q.LockRateLimits(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	meters := make(map[use]trigger.Meter, len(rows))
+	var now time.Time
+	for _, r := range rows {
+		meters[use{r.Tenant, r.Domain, r.Kind}] = trigger.Meter{Count: int(r.Count), Start: r.OpenedAt.Time.UTC()}
+		now = r.Now.Time.UTC()
+	}
+	for i, u := range uses {
+		if rulings[i].Allowed {
+			continue
+		}
+		limit, _ := trigger.LimitOf(u.name)
+		meters[u], rulings[i] = meters[u].Use(now, limit)
+	}
+	var put sqlc.PutRateLimitsParams
+	for u, m := range meters {
+		put.Tenants, put.Domains, put.Kinds = append(put.Tenants, u.tenant), append(put.Domains, u.domain), append(put.Kinds, u.name)
+		put.OpenedAt, put.Counts = append(put.OpenedAt, stamp(m.Start)), append(put.Counts, int32(m.Count))
+	}
+	return rulings, q.PutRateLimits(ctx, put)
+}
