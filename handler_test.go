@@ -190,9 +190,9 @@ func TestWhyTheContextEnded(t *testing.T) {
 	}{
 		"cancelled job":       {nil, "j1", ErrCancelled, "CANCELLED cancelled by the controller: cancelled by the controller"},
 		"cancelled, snoozes":  {Snooze(time.Hour), "j1", ErrCancelled, "CANCELLED cancelled by the controller: snoozed for 1h0m0s"},
-		"job, runner stops":   {nil, "j1", errStopping, "FAILED the runner stops: the runner stops"},
+		"job, runner stops":   {nil, "j1", errStopping, "FAILED the runner stops: the runner stops snooze"},
 		"job snoozes at stop": {Snooze(time.Hour), "j1", errStopping, "FAILED the runner stops: snoozed for 1h0m0s after 1h0m0s snooze"},
-		"job, silence":        {nil, "j1", errSilent, "FAILED the controller fell silent: the controller fell silent"},
+		"job, silence":        {nil, "j1", errSilent, "FAILED the controller fell silent: the controller fell silent snooze"},
 		"cron, runner stops":  {nil, "", errStopping, "CANCELLED the runner stops: the runner stops"},
 		"job times out":       {nil, "j1", nil, "TIMED_OUT timed out: soft timeout"},
 		"times out for good":  {Fail(errors.New("x")), "j1", nil, "TIMED_OUT timed out: x final"},

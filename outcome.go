@@ -94,6 +94,7 @@ func judge(ctx context.Context, e *execution, s said) *carillonv1.CallResponse {
 		resp.Error = clean("timed out: " + s.text)
 	case e.run.Job != "" && cause != ErrCancelled: // nobody cancelled the job: it shall be tried again elsewhere
 		resp.Error = clean(cause.Error() + ": " + s.text)
+		resp.Snooze = true // the attempt does not count: it was not the verb that failed
 	default:
 		resp.Outcome = carillonv1.Outcome_OUTCOME_CANCELLED
 		resp.Error = clean(cause.Error() + ": " + s.text)

@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -169,8 +171,23 @@ func declared(n job.New, v schema.Verb) job.New {
 		}
 	}
 	if u := v.Unique; u != nil && n.Unique == "" {
-		sum := sha256.Sum256(n.Payload)
+		sum := sha256.Sum256(canonical(n.Payload))
 		n.Unique, n.Window = "verb:"+n.Ref+":"+hex.EncodeToString(sum[:16]), u.Window
 	}
 	return n
+}
+
+// canonical is JSON without blanks and with its names in order, so that equal requests are equal bytes.
+func canonical(payload []byte) []byte {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return payload
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return payload
+	}
+	return text
 }

@@ -33,7 +33,7 @@ func (h *house) serverOf() (*http.Server, error) {
 	api, err := rpc.Handler(rpc.Config{
 		Key: h.key, Version: h.cfg.Version, Reader: h.store, Runners: h.store, House: h, Deploy: h.deploy, Jobs: h, JobReader: h.store, Triggers: triggers{h},
 		TriggerReader: h.store, Events: triggers{h}, TokenStore: h.store, Workers: triggers{h},
-		Tokens:     rpc.Tokens{Admin: h.cfg.AdminToken, Cluster: h.cfg.ClusterToken, Lookup: h.store.FindToken},
+		Tokens:     rpc.Tokens{Admin: h.cfg.AdminToken, Cluster: h.cfg.ClusterToken, Lookup: h.findToken},
 		RunnerBeat: h.cfg.Timing.RunnerBeat, Logger: h.log,
 	})
 	if err != nil {
@@ -44,7 +44,7 @@ func (h *house) serverOf() (*http.Server, error) {
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.metrics.registry, promhttp.HandlerOpts{}))
 	mux.Handle("/jobs/", cozy.Handler(cozy.Config{
-		House: cozyHouse{triggers{h}}, Reader: h.store, Tokens: bearers{rpc.NewBearers(h.store.FindToken), h.cfg.AdminToken}, Logger: h.log,
+		House: cozyHouse{triggers{h}}, Reader: h.store, Tokens: bearers{rpc.NewBearers(h.findToken), h.cfg.AdminToken}, Logger: h.log,
 	}))
 	mux.Handle("/", api)
 	s := &http.Server{

@@ -241,6 +241,9 @@ func (h *house) mendLimits(ctx context.Context) error {
 			return nil
 		case <-time.After(mendEvery):
 		}
+		if first := (jobHints{h}).Owner(0); first != h.key { // one controller at a time is enough
+			continue
+		}
 		n, err := h.store.MendLimits(ctx, "")
 		switch {
 		case err != nil && ctx.Err() == nil:

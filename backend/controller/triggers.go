@@ -246,6 +246,17 @@ func (h cozyHouse) Purge(ctx context.Context, tenant string, workers []string, o
 	return h.store.Purge(ctx, tenant, workers, older)
 }
 
+// findToken finds a tenant's token, and notes that it is used.
+func (h *house) findToken(ctx context.Context, hash []byte) (permission.Token, error) {
+	t, err := h.store.FindToken(ctx, hash)
+	if err == nil {
+		if err := h.store.TouchToken(ctx, t.ID); err != nil {
+			h.log.DebugContext(ctx, "use of a token not noted", "error", err)
+		}
+	}
+	return t, err
+}
+
 // bearers says who speaks to the Cozy API: an operator by the admin token (or anybody, in a cluster without tokens), a
 // tenant by its own.
 type bearers struct {

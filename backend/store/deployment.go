@@ -181,7 +181,7 @@ func writeLimits(ctx context.Context, q *sqlc.Queries, module string, want map[s
 	if len(gone)+len(put) == 0 {
 		return nil, nil
 	}
-	if err := q.LockQueues(ctx); err != nil {
+	if err := lockQueues(ctx, q); err != nil {
 		return nil, err
 	}
 	for _, ref := range gone {

@@ -101,6 +101,18 @@ func (s *Store) ClaimJobs(ctx context.Context, controller string, grace time.Dur
 		return s.claimLimited(ctx, p, claims)
 	}
 	won, err = again(ctx, func() ([]job.Claimed, error) { return claimJobs(ctx, s.q(s.jobs.claim), p, claims) })
+	if isLocked(err) { // what somebody holds counts as lost; its neighbours go on
+		won, err = again(ctx, func() (won []job.Claimed, err error) {
+			err = inTx(ctx, s.jobs.claim, func(q *sqlc.Queries) error {
+				open, err := freeOf(ctx, q, claims)
+				if won = nil; err == nil && len(open) > 0 {
+					won, err = claimJobs(ctx, q, p, open)
+				}
+				return err
+			})
+			return won, err
+		})
+	}
 	return won, nil, wrap("claim jobs", err)
 }
 

@@ -19,7 +19,7 @@ import (
 // parent is not running in the run that it names has cron.ErrPrecond in its answer. Those with a run start at once in the name of the controller, unless their queue is
 // paused or limited; grace is added to their timeout for the hard one.
 //
-// A job that the database refuses is found by halving and has the error in its answer, as one whose idempotency key
+// A job that the database refuses, or whose key somebody holds, is found by halving and has the error in its answer, as one whose idempotency key
 // belongs to another request has cron.ErrExists. Unknown() of the error: all may be in, or none; a job with an
 // idempotency key may be sent again.
 func (s *Store) EnqueueJobs(ctx context.Context, controller string, grace time.Duration, batch []job.Enqueue) ([]job.Enqueued, error) {
@@ -44,8 +44,12 @@ func (s *Store) EnqueueJobs(ctx context.Context, controller string, grace time.D
 	if err == nil {
 		return out, nil
 	}
-	if err = wrap("enqueue jobs", err); !isData(err) {
+	locked := isLocked(err)
+	if err = wrap("enqueue jobs", err); !isData(err) && !locked {
 		return nil, err // what comes along with an error counts as an answer
+	}
+	if locked && len(batch) == 1 {
+		return nil, wrap("enqueue jobs", fmt.Errorf("%w: another transaction is taking its key or making its queue", cron.ErrUnavailable))
 	}
 	if len(batch) == 1 {
 		return []job.Enqueued{{Err: err}}, nil

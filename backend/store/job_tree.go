@@ -121,6 +121,7 @@ const (
 func (s *Store) CancelJob(ctx context.Context, id job.ID, reason string) (job.Cancelling, error) {
 	_, err := s.q(s.api).FindJob(ctx, sqlc.FindJobParams{ID: id.N, Salt: id.Salt})
 	var root job.Cancelling
+	childless := false
 	var woken []job.Waiting
 	if err == nil {
 		var asked []sqlc.AskCancelRow
@@ -128,7 +129,7 @@ func (s *Store) CancelJob(ctx context.Context, id job.ID, reason string) (job.Ca
 			err = pgx.ErrNoRows // it has ended in between
 		}
 		if err == nil {
-			root = toCancelling(asked[0])
+			root, childless = toCancelling(asked[0]), asked[0].Children == 0
 		}
 	}
 	ended := error(nil)
@@ -140,7 +141,9 @@ func (s *Store) CancelJob(ctx context.Context, id job.ID, reason string) (job.Ca
 	if err != nil {
 		return job.Cancelling{}, wrap("cancel a job", err)
 	}
-	root.Tree, err = s.cancelBelow(ctx, id.N, reason)
+	if !childless {
+		root.Tree, err = s.cancelBelow(ctx, id.N, reason)
+	}
 	root.Tree.Woken = append(root.Tree.Woken, woken...)
 	if err == nil && root.Tree.Ended == 0 && len(root.Tree.Asked) == 0 {
 		err = ended

@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"time"
 
+	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
 	"carillon/backend/store/internal/sqlc"
 )
@@ -90,11 +93,36 @@ func (s *Store) ResumeQueues(ctx context.Context, tenant, ref string) ([]int32, 
 	})
 }
 
+const (
+	queuesPatience = 5 * time.Second
+	queuesPause    = 20 * time.Millisecond
+)
+
+// lockQueues tries to be alone with the queues for some seconds. cron.ErrUnavailable: others go on making queues.
+func lockQueues(ctx context.Context, q *sqlc.Queries) error {
+	for end := time.Now().Add(queuesPatience); ; {
+		locked, err := q.LockQueues(ctx)
+		if err != nil || locked {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%w: a transaction that made a queue has not ended", cron.ErrUnavailable)
+		}
+		t := time.NewTimer(queuesPause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
 // changeQueues runs work while no queue is made.
 func (s *Store) changeQueues(ctx context.Context, tried string, work func(*sqlc.Queries) ([]int32, error)) ([]int32, error) {
 	ids, err := again(ctx, func() (ids []int32, err error) {
 		err = s.tx(ctx, func(q *sqlc.Queries) error {
-			if err := q.LockQueues(ctx); err != nil {
+			if err := lockQueues(ctx, q); err != nil {
 				return err
 			}
 			ids, err = work(q)

@@ -81,7 +81,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 // module.
 func lockTimeout(kind string) time.Duration {
 	switch kind {
-	case "claim", "end":
+	case "claim", "end", "job claim", "enqueue":
 		return 200 * time.Millisecond
 	case "api":
 		return 5 * time.Second

@@ -84,20 +84,21 @@ func list(people []*mail.Address) string {
 	return strings.Join(texts, ", ")
 }
 
-// field writes one header field. It is broken before blanks that stand alone, so that no line is blank and no line is
-// longer than it need be.
+// field writes one header field. It is broken at blanks that stand alone, as readers drop those at the end of a line.
 func field(b *bytes.Buffer, name, value string) {
 	b.WriteString(name)
 	b.WriteByte(':')
 	column := len(name) + 1
-	for i, word := range strings.Split(value, " ") {
-		if i > 0 && word != "" && column > 1 && column+1+len(word) > maxLine {
+	last := ""
+	for word := range strings.SplitSeq(value, " ") {
+		if last != "" && word != "" && column+1+len(word) > maxLine {
 			b.WriteString("\r\n")
 			column = 0
 		}
 		b.WriteByte(' ')
 		b.WriteString(word)
 		column += 1 + len(word)
+		last = word
 	}
 	b.WriteString("\r\n")
 }

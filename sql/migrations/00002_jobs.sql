@@ -76,7 +76,7 @@ CREATE TABLE carillon.jobs (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- A window's order within its queue, and nothing that a claim changes.
 CREATE INDEX jobs_window ON carillon.jobs (queue_id, due_at, id);
-CREATE INDEX jobs_parent ON carillon.jobs (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX jobs_parent ON carillon.jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 
 -- Ended jobs: the row as it was at its end, by day of the end.
 CREATE TABLE carillon.job_history (

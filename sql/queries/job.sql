@@ -18,9 +18,10 @@ ORDER BY q.id;
 -- Held by who makes queues: many may.
 SELECT pg_advisory_xact_lock_shared(hashtext('carillon.queues'));
 
--- name: LockQueues :exec
--- Held by who pauses, resumes or limits queues that are there and that come later.
-SELECT pg_advisory_xact_lock(hashtext('carillon.queues'));
+-- name: LockQueues :one
+-- Held by who pauses, resumes or limits queues that are there and that come later. Tried, and not waited for: behind who
+-- waits nobody could make a queue, and an application may have made one in a transaction that goes on for long.
+SELECT pg_try_advisory_xact_lock(hashtext('carillon.queues'));
 
 -- name: ListQueues :many
 SELECT q.id, q.tenant, q.ref, q.lane, q.paused_at, COALESCE(l.max_running, 0)::int AS max_running, COALESCE(l.running, 0)::int AS running
@@ -296,7 +297,8 @@ WHERE j.id = ANY (ARRAY[a.id])
 RETURNING j.id, j.salt, j.state, j.run_id, COALESCE(j.controller, '')::text AS controller, j.queue_id, j.children;
 
 -- name: ListChildren :many
-SELECT id FROM carillon.jobs WHERE parent_id = ANY (sqlc.arg(parents)::bigint[]) AND id > sqlc.arg(after)::bigint ORDER BY id LIMIT sqlc.arg(page)::int;
+-- id + 0: the primary key must not serve the order, for it would be read to its end where a parent has no children.
+SELECT id FROM carillon.jobs WHERE parent_id = ANY (sqlc.arg(parents)::bigint[]) AND id + 0 > sqlc.arg(after)::bigint ORDER BY id + 0 LIMIT sqlc.arg(page)::int;
 
 -- name: EndWaiting :many
 -- Ends jobs that wait, without a run: cancelled ones, or ready ones past their expiry. The caller has locked their parents.

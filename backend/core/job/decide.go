@@ -20,10 +20,12 @@ func Decide(c Claimed, o Outcome, now time.Time, rnd float64) Step {
 		return Step{State: Succeeded, Counted: true}
 	case c.CancelAsked, o.Verdict == cron.Cancelled && !o.Requeue:
 		return Step{State: Cancelled, Counted: true}
-	case o.Requeue, o.Snooze:
+	case o.Requeue:
 		return c.again(now, asked(o), false)
-	case o.Await:
-		step := c.again(now, 0, false)
+	case o.Snooze:
+		return c.again(now, max(asked(o), MinRest), false)
+	case o.Await: // also where no child lives: a verb that waits for nothing must not turn in a circle
+		step := c.again(now, MinRest, false)
 		if step.State == Ready {
 			step.State = Blocked
 		}

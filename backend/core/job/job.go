@@ -22,6 +22,7 @@ const (
 	MaxErrors       = 20                 // kept of one job: the first, and the latest
 	MaxProgress     = 1 << 10            // bytes
 	MaxDelay        = 10 * 365 * 24 * time.Hour
+	MinRest         = 100 * time.Millisecond // before a run that follows one which does not count
 	DefaultAttempts = 5
 	DefaultBackoff  = time.Second
 	DefaultCeiling  = time.Minute * 10

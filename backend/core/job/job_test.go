@@ -47,7 +47,7 @@ func TestDecideFollowsTheTable(t *testing.T) {
 		"retry after, no attempt left": {claimed(5), job.Outcome{Verdict: cron.Failed, After: time.Hour}, job.Step{State: job.Failed, Counted: true}},
 		"for good":                     {claimed(1), job.Outcome{Verdict: cron.Failed, Final: true}, job.Step{State: job.Failed, Counted: true}},
 		"snooze":                       {claimed(5), job.Outcome{Verdict: cron.Succeeded, Snooze: true, After: time.Minute}, job.Step{State: job.Ready, Delay: time.Minute}},
-		"awaits its children":          {claimed(5), job.Outcome{Verdict: cron.Succeeded, Await: true}, job.Step{State: job.Blocked}},
+		"awaits its children":          {claimed(5), job.Outcome{Verdict: cron.Succeeded, Await: true}, job.Step{State: job.Blocked, Delay: job.MinRest}},
 		"awaits, but never began":      {claimed(5), job.Outcome{Await: true, Requeue: true}, job.Step{State: job.Ready}},
 		"awaits, and is cancelled":     {cancelled, job.Outcome{Verdict: cron.Succeeded, Await: true}, job.Step{State: job.Cancelled, Counted: true}},
 		"never began":                  {claimed(5), job.Outcome{Verdict: cron.Cancelled, Requeue: true}, job.Step{State: job.Ready}},
@@ -84,8 +84,10 @@ func TestEveryStepIsInTheTable(t *testing.T) {
 		switch {
 		case !job.Allowed(job.Running, step.State):
 			t.Fatalf("%+v, %+v: %+v is not in the table", c, o, step)
-		case step.Delay < 0 || step.Delay > job.MaxDelay || step.State != job.Ready && step.Delay != 0:
+		case step.Delay < 0 || step.Delay > job.MaxDelay || step.State != job.Ready && step.State != job.Blocked && step.Delay != 0:
 			t.Fatalf("%+v, %+v: delay %s", c, o, step.Delay)
+		case (o.Snooze || o.Await) && !o.Requeue && !step.Counted && step.Delay < job.MinRest:
+			t.Fatalf("%+v, %+v: comes again after %s, for ever perhaps", c, o, step.Delay)
 		case step.State == job.Ready && step.Counted && c.Attempt >= c.Retry.Attempts:
 			t.Fatalf("%+v, %+v: an attempt beyond the last", c, o)
 		case step.State == job.Ready && c.CancelAsked:

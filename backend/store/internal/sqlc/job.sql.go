@@ -1333,7 +1333,7 @@ func (q *Queries) InsertJobs(ctx context.Context, arg InsertJobsParams) ([]Inser
 }
 
 const listChildren = `-- name: ListChildren :many
-SELECT id FROM carillon.jobs WHERE parent_id = ANY ($1::bigint[]) AND id > $2::bigint ORDER BY id LIMIT $3::int
+SELECT id FROM carillon.jobs WHERE parent_id = ANY ($1::bigint[]) AND id + 0 > $2::bigint ORDER BY id + 0 LIMIT $3::int
 `
 
 type ListChildrenParams struct {
@@ -1342,6 +1342,7 @@ type ListChildrenParams struct {
 	Page    int32
 }
 
+// id + 0: the primary key must not serve the order, for it would be read to its end where a parent has no children.
 func (q *Queries) ListChildren(ctx context.Context, arg ListChildrenParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, listChildren, arg.Parents, arg.After, arg.Page)
 	if err != nil {
@@ -1795,14 +1796,17 @@ func (q *Queries) LockParents(ctx context.Context, ids []int64) ([]LockParentsRo
 	return items, nil
 }
 
-const lockQueues = `-- name: LockQueues :exec
-SELECT pg_advisory_xact_lock(hashtext('carillon.queues'))
+const lockQueues = `-- name: LockQueues :one
+SELECT pg_try_advisory_xact_lock(hashtext('carillon.queues'))
 `
 
-// Held by who pauses, resumes or limits queues that are there and that come later.
-func (q *Queries) LockQueues(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, lockQueues)
-	return err
+// Held by who pauses, resumes or limits queues that are there and that come later. Tried, and not waited for: behind who
+// waits nobody could make a queue, and an application may have made one in a transaction that goes on for long.
+func (q *Queries) LockQueues(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, lockQueues)
+	var pg_try_advisory_xact_lock bool
+	err := row.Scan(&pg_try_advisory_xact_lock)
+	return pg_try_advisory_xact_lock, err
 }
 
 const markQueues = `-- name: MarkQueues :exec
