@@ -144,7 +144,10 @@ func (s *Store) claimLimited(ctx context.Context, p sqlc.ClaimJobsParams, claims
 			return won, err
 		})
 	}
-	if err != nil {
+	switch {
+	case isLocked(err): // others have the places' lock for long: there is none now
+		return nil, claims, nil
+	case err != nil:
 		return nil, nil, wrap("claim jobs of a limited verb", err)
 	}
 	return won, claims[taken:], nil

@@ -147,7 +147,9 @@ func TestRunThatIsForgottenEnds(t *testing.T) {
 			if welcome(st) == nil {
 				return nil
 			}
-			go func() {
+			var heard sync.WaitGroup // a stream is used by nobody when its handler has returned
+			defer heard.Wait()
+			heard.Go(func() {
 				for msg, err := st.Receive(); err == nil; msg, err = st.Receive() {
 					if msg.GetPing() > 0 {
 						st.Send(&carillonv1.AttachResponse{Pong: msg.GetPing()})
@@ -156,7 +158,7 @@ func TestRunThatIsForgottenEnds(t *testing.T) {
 						}
 					}
 				}
-			}()
+			})
 			<-ctx.Done()
 			return nil
 		}})
