@@ -120,7 +120,7 @@ func (h *house) launch(ctx context.Context, tenant, key string, l cozy.Launch) (
 		Tenant: t.Tenant, Ref: t.Ref, Priority: t.Priority, Retry: t.Retry, Timeout: t.Timeout, Payload: t.Message, TriggerID: t.ID,
 		Envelope: envelope, Idempotency: l.Idempotency,
 	}
-	if l.Manual && t.Priority == trigger.DefaultPriority*10 {
+	if l.Manual && !givesPriority(t.Options) {
 		n.Priority = trigger.ManualPriority * 10
 	}
 	if t.Worker == trigger.ClientWorker {
@@ -129,6 +129,12 @@ func (h *house) launch(ctx context.Context, tenant, key string, l cozy.Launch) (
 	}
 	made, err := h.pushJob(ctx, t.Domain, t.Worker, n)
 	return made.ID, err
+}
+
+// givesPriority says whether a trigger's maker asked for a priority, also the default one.
+func givesPriority(options json.RawMessage) bool {
+	var given struct{ Priority *int }
+	return json.Unmarshal(options, &given) == nil && given.Priority != nil
 }
 
 // pushJob counts a job against the limit of its worker and domain, and takes it in.
@@ -152,6 +158,11 @@ func (h *house) pushClientJob(ctx context.Context, domain string, n job.New) (jo
 }
 
 func (h *house) takeRate(ctx context.Context, tenant, domain, worker string) error {
+	for _, name := range strings.Split(worker, ".") { // sendmail.sendmail is sendmail
+		if _, limited := trigger.LimitOf(name); limited {
+			worker = name
+		}
+	}
 	r, err := h.store.TakeRate(ctx, tenant, domain, worker)
 	if err == nil && !r.Allowed {
 		err = overLimit{&trigger.LimitError{Ruling: r}}
@@ -231,6 +242,9 @@ func (h cozyHouse) LaunchTrigger(ctx context.Context, tenant, key string, l cozy
 }
 
 func (h cozyHouse) DeliverWebhook(ctx context.Context, key string, payload []byte, manual bool, idempotency string) error {
+	if len(payload) == 0 {
+		payload = []byte("null") // nothing was sent
+	}
 	d, err := h.store.DeliverWebhook(ctx, key, payload, manual, idempotency)
 	if err != nil {
 		return err

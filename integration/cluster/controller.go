@@ -52,16 +52,16 @@ func (c *Cluster) StartController(t testing.TB, flags ...string) *Controller {
 		"controller", "--database-url", c.DB.URL(), "--listen", "127.0.0.1:0", "--migrate", "--log-format", "json",
 		"--hard-grace", HardGrace.String(), "--drain", Drain.String(), "--reset", "5s",
 	}, flags...)
-	c.mu.Lock()
-	name := fmt.Sprintf("controller-%d", len(c.controllers)+1)
+	name := fmt.Sprintf("controller-%d", c.name())
 	k := &Controller{process: new(process)}
-	c.controllers = append(c.controllers, k)
-	c.mu.Unlock()
 	err := c.launch(k.process, name, "carillon",
 		[]string{"CARILLON_ADMIN_TOKEN=" + c.admin, "CARILLON_CLUSTER_TOKEN=" + c.token}, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.mu.Lock() // once it is launched: others look whether it lives
+	c.controllers = append(c.controllers, k)
+	c.mu.Unlock()
 	line, err := k.logged(`"controller started"`, 30*time.Second)
 	if err != nil {
 		t.Fatal(err)

@@ -102,6 +102,12 @@ func readRule(text string) (Rule, error) {
 	return rule, nil
 }
 
+// A selector is looked up in documents part by part, in all the ways in which its dots may be read.
+const (
+	maxSelector = 256 // bytes
+	maxParts    = 8
+)
+
 // check judges a rule, and is stricter than the object form needs: what it accepts can be written as a text, too.
 func (r Rule) check(known []string) error {
 	if err := CheckType(r.Type); err != nil {
@@ -119,6 +125,9 @@ func (r Rule) check(known []string) error {
 	}
 	if r.Selector != "" && !plain(r.Selector) {
 		return malformed("bad selector %s of %s", quote(r.Selector), r.Type)
+	}
+	if len(r.Selector) > maxSelector || strings.Count(r.Selector, ".") >= maxParts {
+		return malformed("selector %s of %s is longer than %d bytes or %d parts", quote(r.Selector), r.Type, maxSelector, maxParts)
 	}
 	if r.Selector != "" && len(r.Values) == 0 {
 		return malformed("selector %s of %s has no values", quote(r.Selector), r.Type)

@@ -179,6 +179,9 @@ func (s *server) patchTrigger(r *http.Request, by permission.Token) (answer, err
 		if message != nil {
 			t.Message = trigger.DecodeMessage(message)
 		}
+		if !by.MayPatchTrigger(docOf(t)) { // a konnector makes no other konnector's trigger of its own
+			return t, forbidden(maybeTrigger)
+		}
 		return t, nil
 	})
 	if err != nil {
@@ -231,13 +234,13 @@ func (s *server) triggerPage(r *http.Request, by permission.Token, legacy bool) 
 	if len(names) > 0 && len(kinds) == 0 {
 		return many(nil, "") // no trigger is of a type that there is not
 	}
-	triggers, err := s.Reader.ListTriggers(ctx, by.Tenant, kinds, workers, after, limit+1)
+	triggers, more, err := s.readTriggers(ctx, by.Tenant, kinds, workers, after, limit)
 	if err != nil {
 		return answer{}, err
 	}
 	next := ""
-	if len(triggers) > limit {
-		triggers = triggers[:limit]
+	if more {
+		limit = min(limit, len(triggers))
 		next = nextPage(r, strconv.FormatInt(triggers[limit-1].ID, 36), limit, maxTriggers)
 	}
 	states, err := s.statesOf(ctx, triggers)
@@ -249,6 +252,30 @@ func (s *server) triggerPage(r *http.Request, by permission.Token, legacy bool) 
 		list[i] = triggerResource(r, t, by, stateIn(states, t), legacy)
 	}
 	return many(list, next)
+}
+
+const (
+	triggerChunk = 20      // triggers read at a time: a message may have a mebibyte
+	maxListed    = 4 << 20 // bytes of messages in one answer, about
+)
+
+// readTriggers reads triggers until there are enough of them, or enough bytes; more: others follow.
+func (s *server) readTriggers(ctx context.Context, tenant string, kinds []trigger.Kind, workers []string, after int64, limit int) (list []trigger.Trigger, more bool, err error) {
+	for size := 0; ; {
+		part, err := s.Reader.ListTriggers(ctx, tenant, kinds, workers, after, triggerChunk)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, t := range part {
+			if len(list) == limit || size > maxListed {
+				return list, true, nil
+			}
+			list, after, size = append(list, t), t.ID, size+len(t.Message)+len(t.Options)
+		}
+		if len(part) < triggerChunk {
+			return list, false, nil
+		}
+	}
 }
 
 func readTriggerCursor(text string) (int64, error) {
