@@ -38,6 +38,13 @@ func (c *catalog) old() bool {
 	return time.Since(c.read) > readOften
 }
 
+// readSince says that the catalog was read from an instant on.
+func (c *catalog) readSince(t time.Time) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.read.After(t)
+}
+
 // edition is the live deployment of one module. It does not change.
 type edition struct {
 	deployment.Deployment

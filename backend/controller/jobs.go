@@ -96,9 +96,12 @@ func (h *house) member(key string) (ring.Member, bool) {
 func (h *house) Enqueue(ctx context.Context, in []job.New) ([]job.Enqueued, error) {
 	results := make([]job.Enqueued, len(in))
 	good, places := make([]job.New, 0, len(in)), make([]int, 0, len(in))
+	looked := false
 	for i, n := range in {
 		n, err := h.catalog.prepare(n)
-		if errors.Is(err, cron.ErrNotFound) && h.catalog.old() && h.refresh(ctx) { // deployed a moment ago, perhaps by another controller
+		if errors.Is(err, cron.ErrNotFound) && !looked {
+			looked = true
+			h.lookAgain(ctx)
 			n, err = h.catalog.prepare(in[i])
 		}
 		if err != nil {
@@ -250,6 +253,21 @@ func (h *house) mendLimits(ctx context.Context) error {
 			h.log.WarnContext(ctx, "limits not counted", "error", err)
 		case n > 0:
 			h.log.InfoContext(ctx, "limits counted anew", "wrong", n)
+		}
+	}
+}
+
+// lookAgain returns when the catalog has been read since the call: what it does not know may have been deployed a moment
+// ago, by another controller. It takes a tenth of a second at most, however many ask.
+func (h *house) lookAgain(ctx context.Context) {
+	for began := time.Now(); !h.catalog.readSince(began) && ctx.Err() == nil; {
+		if h.catalog.old() {
+			h.refresh(ctx)
+			continue
+		}
+		select {
+		case <-time.After(readOften / 10):
+		case <-ctx.Done():
 		}
 	}
 }

@@ -206,8 +206,12 @@ func (h triggers) PublishEvents(ctx context.Context, tenant string, changes []tr
 }
 
 // Resolve finds the verb that a worker's name is.
-func (h triggers) Resolve(_ context.Context, _, name string) (ref string, limits trigger.Limits, ok bool) {
-	return h.catalog.worker(name)
+func (h triggers) Resolve(ctx context.Context, _, name string) (ref string, limits trigger.Limits, ok bool) {
+	if ref, limits, ok = h.catalog.worker(name); !ok {
+		h.lookAgain(ctx)
+		ref, limits, ok = h.catalog.worker(name)
+	}
+	return ref, limits, ok
 }
 
 func (h triggers) TakeRate(ctx context.Context, tenant, domain, worker string) (trigger.Ruling, error) {
@@ -219,8 +223,8 @@ type cozyHouse struct{ triggers }
 
 func (h cozyHouse) Draining() bool { return h.draining.Load() }
 
-func (h cozyHouse) Worker(_ context.Context, _, name string) (cozy.Worker, bool) {
-	ref, limits, ok := h.catalog.worker(name)
+func (h cozyHouse) Worker(ctx context.Context, tenant, name string) (cozy.Worker, bool) {
+	ref, limits, ok := h.Resolve(ctx, tenant, name)
 	return cozy.Worker{Ref: ref, Limits: limits}, ok
 }
 
