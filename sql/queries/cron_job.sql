@@ -9,16 +9,16 @@
 WITH won AS (
     UPDATE carillon.cron_jobs j
     SET state = 'executing', next_execution = a.next_after, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot',
-        run_deployment = j.deployment_id, attempt = 1, started_at = clock_timestamp(), controller = sqlc.arg(controller)::text,
-        deadline_at = clock_timestamp() + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
-    FROM (
+        run_deployment = j.deployment_id, attempt = 1, started_at = a.at, controller = sqlc.arg(controller)::text,
+        deadline_at = a.at + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
+    FROM (SELECT s.*, clock_timestamp() AS at FROM ( -- one reading for each row, when its turn comes
         SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(versions)::bigint[]) AS version,
                unnest(sqlc.arg(expected)::timestamptz[]) AS expected, unnest(sqlc.arg(slots)::timestamptz[]) AS slot,
                unnest(sqlc.arg(next_after)::timestamptz[]) AS next_after, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id,
                unnest(sqlc.arg(skip_from)::timestamptz[]) AS skip_from, unnest(sqlc.arg(skip_to)::timestamptz[]) AS skip_to,
                unnest(sqlc.arg(skip_count)::int[]) AS skip_count
         ORDER BY 1
-    ) a
+    ) s) a
     WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle' AND NOT j.fires
       AND j.next_execution = a.expected AND a.slot <= now()
     RETURNING j.id, j.started_at, j.deadline_at, j.deployment_id, a.skip_from, a.skip_to, a.skip_count
@@ -176,8 +176,9 @@ SELECT id FROM passed;
 -- and where the module is scaled to 0.
 UPDATE carillon.cron_jobs j
 SET state = 'executing', run_id = sqlc.arg(run_id)::uuid, run_slot = now(), run_kind = 'manual',
-    run_deployment = j.deployment_id, attempt = 1, started_at = clock_timestamp(), controller = sqlc.arg(controller)::text,
-    deadline_at = clock_timestamp() + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
+    run_deployment = j.deployment_id, attempt = 1, started_at = clock.at, controller = sqlc.arg(controller)::text,
+    deadline_at = clock.at + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
+FROM (SELECT clock_timestamp() AS at) clock
 WHERE j.ref = sqlc.arg(ref)::text AND j.state = 'idle' AND j.removed_at IS NULL AND NOT j.fires
   AND EXISTS (SELECT FROM carillon.deployments d WHERE d.id = j.deployment_id AND d.min_replicas > 0)
 RETURNING j.id;

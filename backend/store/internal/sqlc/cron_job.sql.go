@@ -1517,16 +1517,16 @@ const startCronJobs = `-- name: StartCronJobs :many
 WITH won AS (
     UPDATE carillon.cron_jobs j
     SET state = 'executing', next_execution = a.next_after, run_id = a.run_id, run_slot = a.slot, run_kind = 'slot',
-        run_deployment = j.deployment_id, attempt = 1, started_at = clock_timestamp(), controller = $1::text,
-        deadline_at = clock_timestamp() + make_interval(secs => (j.timeout_ms + $2::int) / 1000.0)
-    FROM (
+        run_deployment = j.deployment_id, attempt = 1, started_at = a.at, controller = $1::text,
+        deadline_at = a.at + make_interval(secs => (j.timeout_ms + $2::int) / 1000.0)
+    FROM (SELECT s.id, s.version, s.expected, s.slot, s.next_after, s.run_id, s.skip_from, s.skip_to, s.skip_count, clock_timestamp() AS at FROM ( -- one reading for each row, when its turn comes
         SELECT unnest($3::bigint[]) AS id, unnest($4::bigint[]) AS version,
                unnest($5::timestamptz[]) AS expected, unnest($6::timestamptz[]) AS slot,
                unnest($7::timestamptz[]) AS next_after, unnest($8::uuid[]) AS run_id,
                unnest($9::timestamptz[]) AS skip_from, unnest($10::timestamptz[]) AS skip_to,
                unnest($11::int[]) AS skip_count
         ORDER BY 1
-    ) a
+    ) s) a
     WHERE j.id = a.id AND j.version = a.version AND j.enabled AND j.state = 'idle' AND NOT j.fires
       AND j.next_execution = a.expected AND a.slot <= now()
     RETURNING j.id, j.started_at, j.deadline_at, j.deployment_id, a.skip_from, a.skip_to, a.skip_count
@@ -1606,8 +1606,9 @@ func (q *Queries) StartCronJobs(ctx context.Context, arg StartCronJobsParams) ([
 const startManualRun = `-- name: StartManualRun :one
 UPDATE carillon.cron_jobs j
 SET state = 'executing', run_id = $1::uuid, run_slot = now(), run_kind = 'manual',
-    run_deployment = j.deployment_id, attempt = 1, started_at = clock_timestamp(), controller = $2::text,
-    deadline_at = clock_timestamp() + make_interval(secs => (j.timeout_ms + $3::int) / 1000.0)
+    run_deployment = j.deployment_id, attempt = 1, started_at = clock.at, controller = $2::text,
+    deadline_at = clock.at + make_interval(secs => (j.timeout_ms + $3::int) / 1000.0)
+FROM (SELECT clock_timestamp() AS at) clock
 WHERE j.ref = $4::text AND j.state = 'idle' AND j.removed_at IS NULL AND NOT j.fires
   AND EXISTS (SELECT FROM carillon.deployments d WHERE d.id = j.deployment_id AND d.min_replicas > 0)
 RETURNING j.id
