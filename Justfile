@@ -16,6 +16,7 @@ race:
 lint:
     test -z "$(gofmt -l $(git ls-files '*.go'))"
     go vet ./...
+    cd integration/bench && go vet ./...
     go test -count=1 ./backend
 
 # proto and sqlc; the output is committed. Needs buf on the PATH and a C compiler

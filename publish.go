@@ -42,12 +42,25 @@ type Directory struct {
 
 // Publish tells the cluster of events, in order, up to 1,000 in a request. What is returned without an error survives
 // the crash of any process, and each trigger that was there before makes its job. An event that the cluster does not
-// take is a *RefusedError, and none of its request is taken. After another error those of the request under way may have
-// been taken or not: whoever cannot bear one event twice publishes by SQL, in the transaction that changes the document.
+// take is a *RefusedError, and none of its request is taken. A request whose answer is lost is repeated, under a key of
+// idempotency that Publish makes up; after another error it may have been taken or not. Whoever calls Publish again then,
+// and cannot bear one event twice, calls PublishOnce, or publishes by SQL, in the transaction that changes the document.
 func (c *Client) Publish(ctx context.Context, events ...Event) error {
+	return c.PublishOnce(ctx, randomHex(16), events...)
+}
+
+// PublishOnce is Publish under an idempotency key of the caller's, at most 240 bytes: the same events with the same key
+// are published once in 24 h, by however many calls. Others are a *RefusedError, already_exists. An empty key is none:
+// then a lost answer is an error.
+func (c *Client) PublishOnce(ctx context.Context, key string, events ...Event) error {
 	c, err := pick(ctx, c)
 	if err != nil {
 		return err
+	}
+	if len(key) > 240 || !utf8.ValidString(key) {
+		return fmt.Errorf("publish events: %w", &RefusedError{
+			Code: connect.CodeInvalidArgument.String(), Field: "idempotency_key", Message: "is not valid UTF-8, or longer than 240 bytes",
+		})
 	}
 	messages := make([]*carillonv1.Event, len(events))
 	for i, e := range events {
@@ -65,8 +78,11 @@ func (c *Client) Publish(ctx context.Context, events ...Event) error {
 			to, bytes = to+1, bytes+n
 		}
 		what := fmt.Sprintf("publish events %d to %d of %d", from+1, to, len(events))
-		req := &carillonv1.PublishEventsRequest{Tenant: events[from].Tenant, Events: messages[from:to]}
-		if err := c.ask(ctx, what, false, func(ctx context.Context, s services) error {
+		req := &carillonv1.PublishEventsRequest{Tenant: events[from].Tenant, Events: messages[from:to], IdempotencyKey: key}
+		if key != "" && from > 0 {
+			req.IdempotencyKey += fmt.Sprint("/", from)
+		}
+		if err := c.ask(ctx, what, key != "", func(ctx context.Context, s services) error {
 			_, err := s.events.PublishEvents(ctx, req)
 			return err
 		}); err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -158,16 +159,46 @@ func TestRefusedEvents(t *testing.T) {
 	}
 }
 
-// An event has no key by which a repeated one would be known: what may have been taken is not sent again.
+// What may have been taken is sent again under its key only, and without one not at all.
 func TestEventsAreNotDoubled(t *testing.T) {
 	b, url := newBulletin(t)
-	b.lose = 1
 	c := clientOf(t, nobody(t), WithControllers(url)) // whom it did not reach cannot have it
-	err := c.Publish(t.Context(), Event{Type: "a.b.c", Verb: Created})
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err == nil || len(b.took) != 1 || b.asked != 1 {
-		t.Errorf("%v, %d taken of %d requests", err, len(b.took), b.asked)
+	ask := func(key *string, lose, most int) (keys []string, err error) {
+		b.mu.Lock()
+		b.took, b.lose = nil, lose
+		b.mu.Unlock()
+		events := make([]Event, 1001)[:most]
+		for i := range events {
+			events[i] = Event{Type: "a.b.c", Verb: Created, ID: fmt.Sprint(i)}
+		}
+		if key == nil {
+			err = c.Publish(t.Context(), events...)
+		} else {
+			err = c.PublishOnce(t.Context(), *key, events...)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, req := range b.took {
+			keys = append(keys, req.GetIdempotencyKey())
+		}
+		return keys, err
+	}
+	if keys, err := ask(nil, 2, 1); err != nil || len(keys) != 3 || len(keys[0]) != 32 || keys[0] != keys[1] || keys[0] != keys[2] {
+		t.Errorf("two lost answers: keys %q, %v", keys, err)
+	}
+	if keys, err := ask(nil, 0, 1001); err != nil || len(keys) != 2 || keys[0] == keys[1] {
+		t.Errorf("two requests: keys %q, %v", keys, err)
+	}
+	once, none, long := "mine", "", strings.Repeat("k", 241)
+	if keys, err := ask(&once, 0, 1001); err != nil || !slices.Equal(keys, []string{"mine", "mine/1000"}) {
+		t.Errorf("a key of the caller's: keys %q, %v", keys, err)
+	}
+	if keys, err := ask(&none, 1, 1); err == nil || len(keys) != 1 || keys[0] != "" {
+		t.Errorf("without a key: %d requests, %v", len(keys), err)
+	}
+	var refused *RefusedError
+	if keys, err := ask(&long, 0, 1); len(keys) != 0 || !errors.As(err, &refused) || refused.Field != "idempotency_key" {
+		t.Errorf("a long key: %v after %d requests", err, len(keys))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,9 +32,11 @@ type registrar struct {
 	key string // of the deployment; empty until registered
 
 	// Only run's goroutine touches these.
-	known []string      // controllers, the one that answered last in front
-	beat  time.Duration // between heartbeats
-	said  string        // the last trouble, logged once
+	known []string              // controllers, the one that answered last in front
+	beat  time.Duration         // between heartbeats
+	begun time.Time             // run
+	met   bool                  // it was known to the cluster once
+	said  map[string]slog.Level // the troubles of the present outage, each logged once
 }
 
 const (
@@ -41,6 +44,8 @@ const (
 	manyKnown   = 64              // controllers remembered
 	firstPause  = 100 * time.Millisecond
 	longestPace = 30 * time.Second // between heartbeats, whatever the controller says
+	calmFor     = 10 * time.Second // a runner that starts before its controllers is no trouble for so long
+	mostSaid    = 20               // troubles of one outage
 )
 
 func newRegistrar(cfg Config, schema *carillonv1.Schema) *registrar {
@@ -105,6 +110,7 @@ func (r *registrar) run(ctx context.Context) error {
 		return nil
 	}
 	registered, pause := false, firstPause
+	r.begun = time.Now()
 	for ctx.Err() == nil {
 		err := r.round(ctx, registered)
 		switch code := connect.CodeOf(err); {
@@ -231,20 +237,27 @@ func (r *registrar) deregister(ctx context.Context) {
 	r.log.Warn("no controller took the deregistration")
 }
 
-// trouble logs a kind of trouble when it begins, and when it is over.
+// trouble logs each kind of trouble once, and once more where it has become a warning; nil is its end.
 func (r *registrar) trouble(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
+	if err == nil {
+		if r.met && len(r.said) > 0 {
+			r.log.Info("runner is known again")
+		}
+		r.met, r.said = true, nil
+		return
 	}
-	switch {
-	case text == r.said:
-	case text == "":
-		r.log.Info("runner is known again")
-	default:
-		r.log.Warn("runner is not known to the cluster", "cause", err)
+	level, text := slog.LevelWarn, strings.ReplaceAll(err.Error(), "\n", "; ")
+	if !r.met && time.Since(r.begun) < calmFor {
+		level = slog.LevelInfo
 	}
-	r.said = text
+	if was, known := r.said[text]; known && was >= level || !known && len(r.said) >= mostSaid {
+		return
+	}
+	if r.said == nil {
+		r.said = map[string]slog.Level{}
+	}
+	r.said[text] = level
+	r.log.Log(context.Background(), level, "runner is not known to the cluster", "cause", text)
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -149,6 +149,47 @@ func TestRunnerStaysRegistered(t *testing.T) {
 	})
 }
 
+// A runner that starts before its controllers is no trouble at first; later, and once it was known, it is one, told once.
+func TestWaitingForControllersIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		count := func(what string) int { return strings.Count(log.String(), what) }
+		c := &cluster{up: map[string]bool{}}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- Serve(ctx, Config{
+				Module: module, Listener: deaf{make(chan struct{})}, Log: slog.New(slog.NewTextHandler(&log, nil)), Token: token,
+				Controllers: []string{"http://c1", "http://c2"}, Client: c,
+			})
+		}()
+		expect := func(when string, info, warn, again int) {
+			t.Helper()
+			synctest.Wait()
+			if i, w, a := count(`level=INFO msg="runner is not known`), count(`level=WARN msg="runner is not known`), count("known again"); i != info || w != warn || a != again {
+				t.Errorf("%s: %d, %d and %d lines, want %d, %d and %d:\n%s", when, i, w, a, info, warn, again, &log)
+			}
+		}
+		<-time.After(9 * time.Second)
+		expect("first seconds", 1, 0, 0)
+		<-time.After(time.Minute)
+		expect("a minute", 1, 1, 0)
+		c.change(func() { c.up["c1"] = true })
+		<-time.After(5 * time.Second)
+		expect("registered", 1, 1, 0)
+		c.change(func() { c.up["c1"] = false })
+		<-time.After(time.Minute)
+		expect("away again", 1, 2, 0)
+		c.change(func() { c.up["c1"] = true })
+		<-time.After(5 * time.Second)
+		expect("back", 1, 2, 1)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestHopelessRegistrationEndsTheRunner(t *testing.T) {
 	for code, hopeless := range map[connect.Code]bool{
 		connect.CodeInvalidArgument: true, connect.CodeUnauthenticated: true, connect.CodeFailedPrecondition: false,

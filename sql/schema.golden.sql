@@ -124,6 +124,7 @@ TABLE job_history PARTITION BY RANGE (ended_at)
     state job_status NOT NULL
     run_id uuid
     controller text
+    unique_key text
     progress text
     tags text[]
     payload bytea NOT NULL
@@ -156,6 +157,7 @@ TABLE job_history_default
     state job_status NOT NULL
     run_id uuid
     controller text
+    unique_key text
     progress text
     tags text[]
     payload bytea NOT NULL
@@ -380,7 +382,7 @@ INDEX CREATE INDEX jobs_parent ON carillon.jobs USING btree (parent_id, id) WHER
 
 INDEX CREATE INDEX jobs_trigger ON carillon.jobs USING btree (trigger_id, created_at, id) WHERE (trigger_id IS NOT NULL)
 
-INDEX CREATE INDEX jobs_window ON carillon.jobs USING btree (queue_id, due_at, id)
+INDEX CREATE INDEX jobs_window ON carillon.jobs USING btree (queue_id, due_at, ((id + 0)))
 
 INDEX CREATE INDEX runners_deployment ON carillon.runners USING btree (deployment_id)
 
@@ -500,7 +502,7 @@ CONSTRAINT job_history.job_history_state_check CHECK ((state = ANY (ARRAY['succe
 
 CONSTRAINT job_history_default.job_history_state_check CHECK ((state = ANY (ARRAY['succeeded'::job_status, 'failed'::job_status, 'cancelled'::job_status])))
 
-CONSTRAINT job_keys.job_keys_kind_check CHECK ((kind = ANY (ARRAY['unique'::text, 'idempotency'::text, 'trigger'::text])))
+CONSTRAINT job_keys.job_keys_kind_check CHECK ((kind = ANY (ARRAY['unique'::text, 'idempotency'::text, 'trigger'::text, 'event'::text])))
 
 CONSTRAINT jobs.jobs_backoff_max_ms_check CHECK ((backoff_max_ms > 0))
 
@@ -580,6 +582,6 @@ FUNCTION enqueue(ref text, payload jsonb, delay interval, priority integer, tena
 
 FUNCTION job_id(n bigint, salt integer) RETURNS text SET search_path=pg_catalog, pg_temp
 
-FUNCTION publish(type text, verb text, doc jsonb, doc_id text, old jsonb, tenant text, path text, old_path text, notify boolean, dirs jsonb) RETURNS bigint SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
+FUNCTION publish(type text, verb text, doc jsonb, doc_id text, old jsonb, tenant text, path text, old_path text, notify boolean, dirs jsonb, idempotency_key text) RETURNS bigint SECURITY DEFINER SET search_path=pg_catalog, carillon, pg_temp
 
 FUNCTION text_problem(value text, at_least integer, at_most integer) RETURNS text SET search_path=pg_catalog, pg_temp

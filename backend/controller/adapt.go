@@ -102,6 +102,10 @@ func (n named) ListRunners(ctx context.Context) ([]deployment.Runner, error) {
 	return n.Store.ListRunners(ctx, 4*n.t.RunnerBeat)
 }
 
+func (n named) LiveControllers(ctx context.Context) ([]ring.Member, error) {
+	return n.Store.LiveControllers(ctx, n.t.Silence)
+}
+
 func (n named) ListControllers(ctx context.Context) ([]ring.Status, time.Time, error) {
 	return n.Store.ListControllers(ctx, n.t.Silence)
 }

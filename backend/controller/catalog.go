@@ -26,7 +26,8 @@ type catalog struct {
 	reading sync.Mutex // one at a time, so that an older answer never replaces a newer one
 	mu      sync.RWMutex
 	modules map[string]*edition
-	read    time.Time
+	asked   time.Time // the last read began
+	read    time.Time // the last one that is over began
 }
 
 const readOften = 100 * time.Millisecond // the catalog is not read more often for requests that name unknown verbs
@@ -35,10 +36,11 @@ const readOften = 100 * time.Millisecond // the catalog is not read more often f
 func (c *catalog) old() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return time.Since(c.read) > readOften
+	return time.Since(c.asked) > readOften
 }
 
-// readSince says that the catalog was read from an instant on.
+// readSince says that the catalog was read from an instant on, or could not be: what is deployed before it is known here
+// then. A read that goes on is none.
 func (c *catalog) readSince(t time.Time) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -67,10 +69,16 @@ type live interface {
 func (c *catalog) refresh(ctx context.Context, from live) (changed bool, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
+	began := time.Now()
 	c.mu.Lock()
 	old := c.modules
-	c.read = time.Now()
+	c.asked = began
 	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.read = began
+		c.mu.Unlock()
+	}()
 	known := make([]int64, 0, len(old))
 	for _, e := range old {
 		known = append(known, e.ID)

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"carillon/backend/core/permission"
 )
 
 // Config of one controller. DefaultConfig fills everything but the database.
@@ -23,6 +25,8 @@ type Config struct {
 	Timing                   Timing
 	MaxInFlight              int // calls at the same time; further slots wait
 	KeepDays                 int // of the ledger
+	// Reserved are workers that only operators of a tenant may enqueue for and create triggers of, by any of their names.
+	Reserved permission.Reserved
 
 	// Skew is added wherever the local clock is read: for tests of a wrong clock.
 	Skew time.Duration
@@ -78,6 +82,9 @@ func (c Config) validate() error {
 	}
 	if c.MaxInFlight < 0 || c.KeepDays < 0 {
 		return fmt.Errorf("%d calls in flight, %d days of history: neither can be negative", c.MaxInFlight, c.KeepDays)
+	}
+	if err := c.Reserved.Check(); err != nil {
+		return fmt.Errorf("reserved workers: %w", err)
 	}
 	return c.Timing.validate()
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"carillon/backend/core/permission"
 	"carillon/backend/store/storetest"
 )
 
@@ -32,6 +33,7 @@ func TestConfigIsRefused(t *testing.T) {
 		"short silence":      {func(c *Config) { c.Timing.Silence = 3*c.Timing.Beat - 1 }, "3 beats"},
 		"fence at silence":   {func(c *Config) { c.Timing.Fence = c.Timing.Silence }, "3 beats"},
 		"lease at fence":     {func(c *Config) { c.Timing.Lease = c.Timing.Fence }, "3 beats"},
+		"a reserved worker":  {func(c *Config) { c.Reserved = permission.Reserved{"a b"} }, "no name of a worker"},
 		"no days":            {func(c *Config) { c.KeepDays = -1 }, "negative"},
 		"no calls":           {func(c *Config) { c.MaxInFlight = -1 }, "negative"},
 	} {

@@ -53,6 +53,7 @@ type house struct {
 	queue     *queue.Queue
 	triggers  *trigger.Triggers
 	catalog   *catalog
+	upkeep    upkeep
 
 	draining atomic.Bool
 	look     chan struct{} // the list of runners is to be read now
@@ -131,7 +132,7 @@ func openStore(ctx context.Context, c Config, key string, log *slog.Logger) (*st
 
 // build joins the parts. Each gets what it declared, from the others or from the store.
 func (h *house) build() (err error) {
-	t := h.cfg.Timing
+	t, kept := h.cfg.Timing, noted{h.store, &h.upkeep}
 	host, _ := os.Hostname()
 	h.cluster, err = cluster.New(cluster.Config{
 		Key: h.key, Endpoint: h.endpoint, Version: h.cfg.Version, Host: host, PID: os.Getpid(),
@@ -147,23 +148,23 @@ func (h *house) build() (err error) {
 	})
 	h.catalog = newCatalog(h.dispatch)
 	h.scheduler = scheduler.New(scheduler.Config{
-		Store: h.store, Lists: h.store, Caller: caller{h.dispatch}, Clock: h.cluster.Clock(),
+		Store: h.store, Lists: kept, Caller: caller{h.dispatch}, Clock: h.cluster.Clock(),
 		Cancel:     func(reason string) { h.dispatch.CancelAll(reason) },
 		StealDelay: t.StealDelay, Reset: t.Reset, Grace: t.Grace, MaxInFlight: h.cfg.MaxInFlight, Logger: h.log,
 		OnStart: h.metrics.onStart, OnVerdict: h.metrics.onVerdict, OnFired: h.onFired, Span: span,
 	})
 	h.sweep, err = sweep.New(sweep.Config{
 		Keep: h.cfg.KeepDays, Known: h.scheduler.Known, Overdue: h.scheduler.Overdue, Freed: h.onFreed, Logger: h.log,
-	}, h.store, h.store)
+	}, kept, kept)
 	if err != nil {
 		return err
 	}
 	h.queue = queue.New(queue.Config{
-		Store: jobs{h.store}, Lists: jobs{h.store}, Capacity: h.catalog, Caller: jobCaller{h.dispatch}, Clock: h.cluster.Clock(),
+		Store: jobs{h.store}, Lists: notedJobs{jobs{h.store}, &h.upkeep}, Capacity: h.catalog, Caller: jobCaller{h.dispatch}, Clock: h.cluster.Clock(),
 		Hints: jobHints{h}, Unswept: func() int { return h.sweep.Stats().Unswept }, MaxInFlight: h.cfg.MaxInFlight, Logger: h.log,
 		OnStart: h.metrics.onJobStart, OnEnd: h.metrics.onJobEnd, OnAsked: h.onAsked, Span: jobSpan,
 	})
-	h.triggers = trigger.New(trigger.Config{Store: h.store, Windows: h.store, OnMade: h.queue.Arrived, Logger: h.log})
+	h.triggers = trigger.New(trigger.Config{Store: kept, Windows: kept, OnMade: h.queue.Arrived, Logger: h.log})
 	h.deploy = deploy.New(deploy.Config{Store: h.store, Reachable: h.dispatch.Reachable, Changed: h.onChanged, Now: h.cluster.Clock().Now, Logger: h.log})
 	h.observe()
 	return nil
@@ -199,7 +200,7 @@ func (h *house) run(ctx context.Context, l net.Listener) error {
 	part("queue", h.queue.Run)
 	part("triggers", h.triggers.Run)
 	part("runners", h.followRunners)
-	part("limits", h.mendLimits)
+	part("jobs", h.tidyJobs)
 	part("listener", func(ctx context.Context) error { return h.store.ListenAll(ctx, h.queue.Heard, h.triggers.Heard) })
 	h.log.InfoContext(ctx, "controller started", "endpoint", h.endpoint, "pid", os.Getpid(), "version", h.cfg.Version)
 	select {
@@ -291,15 +292,9 @@ func (h *house) onChanged(ctx context.Context, module string) {
 
 // live is who is in the cluster by the database, which is ahead of this controller's ring while others join.
 func (h *house) live(ctx context.Context) []ring.Member {
-	all, _, err := h.store.ListControllers(ctx)
+	members, err := h.store.LiveControllers(ctx)
 	if err != nil {
 		return h.cluster.Ring().Members()
-	}
-	var members []ring.Member
-	for _, c := range all {
-		if c.Fresh && c.State == ring.Live {
-			members = append(members, c.Member)
-		}
 	}
 	return members
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"carillon/backend/core/cron"
 	"carillon/backend/face/rpc"
 	"carillon/backend/store"
 )
@@ -18,7 +19,9 @@ const (
 
 // Health is what `carillon doctor` shows: this controller, the database, and the invariants as queries.
 func (h *house) Health(ctx context.Context) []rpc.Check {
-	checks := []rpc.Check{h.checkDatabase(ctx), h.checkSchema(ctx), h.checkRunners(ctx), h.checkClock(), h.checkRing()}
+	checks := []rpc.Check{
+		h.checkDatabase(ctx), h.checkSchema(ctx), h.checkRunners(ctx), h.checkWaiting(ctx), h.checkClock(), h.checkRing(), h.upkeep.check(time.Now()),
+	}
 	if wedged, err := h.store.CountWedged(ctx, wedgedAfter); err != nil {
 		checks = append(checks, failed("cron jobs", err))
 	} else {
@@ -57,13 +60,9 @@ func (h *house) checkRunners(ctx context.Context) rpc.Check {
 	if err != nil {
 		return failed("runners", err)
 	}
-	runners, err := h.store.ListRunners(ctx)
+	serves, err := h.served(ctx)
 	if err != nil {
 		return failed("runners", err)
-	}
-	serves := map[string]bool{}
-	for _, r := range runners {
-		serves[r.Deployment] = true
 	}
 	var bare []string
 	for _, d := range live {
@@ -75,6 +74,60 @@ func (h *house) checkRunners(ctx context.Context) rpc.Check {
 		return rpc.Check{Name: "runners", OK: true, Detail: "every live module has one"}
 	}
 	return rpc.Check{Name: "runners", Detail: "none of " + strings.Join(bare, ", "), Hint: "start one (`carillon run DIR`), or stop the module with `carillon kill MODULE`"}
+}
+
+// served are the keys of the deployments that have a runner.
+func (h *house) served(ctx context.Context) (map[string]bool, error) {
+	runners, err := h.store.ListRunners(ctx)
+	serves := map[string]bool{}
+	for _, r := range runners {
+		serves[r.Deployment] = true
+	}
+	return serves, err
+}
+
+// checkWaiting finds jobs that wait for somebody who is not there. Those that wait for room are no fault.
+func (h *house) checkWaiting(ctx context.Context) rpc.Check {
+	refs, err := h.store.ListWaitingRefs(ctx, wedgedAfter)
+	if err != nil {
+		return failed("waiting jobs", err)
+	}
+	serves, err := h.served(ctx)
+	if err != nil {
+		return failed("waiting jobs", err)
+	}
+	live, err := h.store.ListLive(ctx, nil)
+	if err != nil {
+		return failed("waiting jobs", err)
+	}
+	editions := map[string]*edition{}
+	for _, d := range live {
+		editions[d.Module] = newEdition(d)
+	}
+	now := h.cluster.Clock().Now()
+	var lacks []string
+	for _, w := range refs {
+		module, verb, _ := cron.ParseRef(w.Ref)
+		why, e := "", editions[module]
+		switch {
+		case e == nil:
+			why = "no module " + module + " is deployed"
+		case e.verbs[verb].Name == "":
+			why = "module " + module + " has no such verb"
+		case e.MinReplicas == 0:
+			why = "module " + module + " is scaled to 0"
+		case !serves[e.Key]:
+			why = "module " + module + " has no runner"
+		default:
+			continue
+		}
+		lacks = append(lacks, fmt.Sprintf("%s for %s: %s", w.Ref, max(now.Sub(w.Since), wedgedAfter).Round(time.Second), why))
+	}
+	if len(lacks) == 0 {
+		return rpc.Check{Name: "waiting jobs", OK: true, Detail: "none that nobody serves"}
+	}
+	return rpc.Check{Name: "waiting jobs", Detail: strings.Join(lacks, "; "),
+		Hint: "start a runner (`carillon run DIR`), deploy the verb or scale its module up, or end the jobs: `carillon jobs ls --state ready`, `carillon jobs cancel ID`"}
 }
 
 func (h *house) checkClock() rpc.Check {

@@ -2,9 +2,13 @@ package controller
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
+	"carillon/backend/core/cron"
+	"carillon/backend/core/job"
+	"carillon/backend/core/schema"
 	"carillon/backend/engine/cluster"
 	"carillon/backend/face/rpc"
 	"carillon/backend/store"
@@ -66,6 +70,114 @@ func TestDoctorFindsWhatMustNotBe(t *testing.T) {
 	}
 }
 
+// Jobs that nobody serves are named with the reason; those that only wait for room, or are paused, are not.
+func TestDoctorNamesVerbsThatNobodyServes(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "Asia/Kathmandu")
+	db.Deploy(1, db.Now().Add(time.Hour))
+	text := schema.Module{Language: schema.Go, Name: "m", Verbs: []schema.Verb{{Name: "v0"}}}.Text()
+	db.Exec("UPDATE carillon.deployments SET schema = $$" + text + "$$")
+	wait := func(ref, due string) {
+		t.Helper()
+		db.Exec("SELECT carillon.enqueue('" + ref + "')")
+		db.Exec("UPDATE carillon.jobs j SET due_at = " + due + " FROM carillon.queues q WHERE q.id = j.queue_id AND q.ref = '" + ref + "'")
+	}
+	waiting := func() rpc.Check {
+		t.Helper()
+		for _, k := range patient(t, db).Health(t.Context()) {
+			if k.Name == "waiting jobs" {
+				return k
+			}
+		}
+		t.Fatal("the doctor does not look at waiting jobs")
+		return rpc.Check{}
+	}
+	wait("m.v0", "now() - interval '10 s'")
+	wait("gone.v", "now() + interval '1 hour'")
+	wait("held.v", "now() - interval '1 hour'")
+	if _, err := db.PauseQueues(t.Context(), "", "held.v", ""); err != nil {
+		t.Fatal(err)
+	}
+	if k := waiting(); !k.OK {
+		t.Fatalf("%+v", k)
+	}
+	wait("gone.v", "now() - interval '40 s'")
+	wait("m.v0", "now() - interval '2 minutes'")
+	wait("m.typo", "now() - interval '1 minute'")
+	k := waiting()
+	if k.OK || k.Hint == "" {
+		t.Fatalf("%+v", k)
+	}
+	for _, want := range []string{"m.v0 for 2m", ": module m has no runner; m.typo for 1m", ": module m has no such verb; gone.v for 4", "s: no module gone is deployed"} {
+		if !strings.Contains(k.Detail, want) {
+			t.Errorf("%q lacks %q", k.Detail, want)
+		}
+	}
+	db.Exec("UPDATE carillon.deployments SET min_replicas = 0")
+	if k := waiting(); !strings.Contains(k.Detail, "module m is scaled to 0") {
+		t.Errorf("%+v", k)
+	}
+	db.Exec("UPDATE carillon.deployments SET min_replicas = 1")
+	db.Exec("INSERT INTO carillon.runners (key, deployment_id, endpoint, capacity, stream) SELECT 'r', id, 'http://r', 1, true FROM carillon.deployments")
+	if k := waiting(); strings.Contains(k.Detail, "m.v0") || !strings.Contains(k.Detail, "gone.v") {
+		t.Errorf("%+v; m.v0 waits for room only", k)
+	}
+}
+
+// What fails again and again is a finding, with its age; a blip is none, and neither is what works again.
+func TestDoctorTellsOfUpkeepThatFails(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	gone, err := store.Open(t.Context(), store.Config{URL: db.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	up := &upkeep{}
+	away, here := named{Store: gone, t: DefaultConfig().Timing}, named{Store: db.Store, t: DefaultConfig().Timing}
+	all := func(s named) {
+		n := noted{s, up}
+		n.Unswept(t.Context())
+		n.Scan(t.Context())
+		n.Sweep(t.Context(), []cron.Run{{}})
+		n.Partitions(t.Context(), 7, 30)
+		n.Forget(t.Context())
+		n.ListShards(t.Context(), []int32{1}, func([]cron.Job) error { return nil })
+		n.ListRunners(t.Context())
+		n.FetchEvents(t.Context(), []int32{1}, 0, 0, 1)
+		n.CloseDebounces(t.Context(), 1)
+		j := notedJobs{jobs{s}, up}
+		j.FindLostJobs(t.Context())
+		j.ListQueues(t.Context())
+		j.FetchWindow(t.Context(), []job.Cut{{Queue: 1}}, []int32{1}, time.Second, 1)
+	}
+	all(away)
+	if k := up.check(time.Now()); !k.OK {
+		t.Errorf("after a blip: %+v", k)
+	}
+	k := up.check(time.Now().Add(12 * time.Second))
+	for _, what := range []string{"count silent controllers", "scan cron jobs", "sweep lost runs", "keep partitions", "forget what is old", "list cron jobs", "list runners",
+		"read events", "close debounced windows", "find lost jobs", "list queues", "read waiting jobs"} {
+		if k.OK || k.Hint == "" || !strings.Contains(k.Detail, what+": fails for 12s: ") {
+			t.Errorf("%s: %+v", what, k)
+		}
+	}
+	all(here)
+	if k := up.check(time.Now().Add(12 * time.Second)); !k.OK {
+		t.Errorf("works again: %+v", k)
+	}
+	if k := up.check(time.Now().Add(time.Minute)); k.OK || !strings.Contains(k.Detail, "count silent controllers: not done for 1m0s") || strings.Contains(k.Detail, "partitions") {
+		t.Errorf("hangs: %+v", k)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	noted{away, up}.Unswept(ctx)
+	up.note("x", true, context.Canceled)
+	if k := up.check(time.Now().Add(12 * time.Second)); strings.Contains(k.Detail, "x: ") {
+		t.Errorf("stopped: %+v", k)
+	}
+}
+
 func executingAs(controller, deadline string) string {
 	return `UPDATE carillon.cron_jobs SET state = 'executing', run_id = gen_random_uuid(), run_slot = now(), started_at = now(), attempt = 1,
 		run_deployment = deployment_id, controller = '` + controller + `', deadline_at = ` + deadline + ` WHERE ref = 'm.v1'`
@@ -82,7 +194,7 @@ func TestDoctorWithoutDatabase(t *testing.T) {
 	s.Close()
 	h.store.Store = s
 	for _, k := range h.Health(context.Background()) {
-		if k.OK && k.Name != "migrations" { // those are read over a connection of their own
+		if k.OK && k.Name != "migrations" && k.Name != "upkeep" { // read over a connection of their own; no part runs here
 			t.Errorf("%+v", k)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"connectrpc.com/authn"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"carillon/backend/face/cozy"
@@ -32,7 +33,7 @@ func listen(c Config) (net.Listener, string, error) {
 func (h *house) serverOf() (*http.Server, error) {
 	api, err := rpc.Handler(rpc.Config{
 		Key: h.key, Version: h.cfg.Version, Reader: h.store, Runners: h.store, House: h, Deploy: h.deploy, Jobs: h, JobReader: h.store, Triggers: triggers{h},
-		TriggerReader: h.store, Events: triggers{h}, TokenStore: h.store, Workers: triggers{h},
+		TriggerReader: h.store, Events: triggers{h}, TokenStore: h.store, Workers: triggers{h}, Reserved: h.cfg.Reserved,
 		Tokens:     rpc.Tokens{Admin: h.cfg.AdminToken, Cluster: h.cfg.ClusterToken, Lookup: h.findToken},
 		RunnerBeat: h.cfg.Timing.RunnerBeat, Logger: h.log,
 	})
@@ -44,11 +45,11 @@ func (h *house) serverOf() (*http.Server, error) {
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.metrics.registry, promhttp.HandlerOpts{}))
 	mux.Handle("/jobs/", cozy.Handler(cozy.Config{
-		House: cozyHouse{triggers{h}}, Reader: h.store, Tokens: bearers{rpc.NewBearers(h.findToken), h.cfg.AdminToken}, Logger: h.log,
+		House: cozyHouse{triggers{h}}, Reader: h.store, Tokens: bearers{rpc.NewBearers(h.findToken), h.cfg.AdminToken}, Reserved: h.cfg.Reserved, Logger: h.log,
 	}))
 	mux.Handle("/", api)
 	s := &http.Server{
-		Handler:           http.NewCrossOriginProtection().Handler(mux), // no web page of elsewhere speaks for its reader
+		Handler:           sameOrigin(mux),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
@@ -59,6 +60,20 @@ func (h *house) serverOf() (*http.Server, error) {
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
 	return s, nil
+}
+
+// sameOrigin lets no web page of elsewhere speak for its reader, who may be let in by where he is. A bearer token is
+// nothing that a browser adds by itself: a page that sends one speaks for whom gave it the token. What webhooks need is in
+// their address, and a page that knows it may deliver.
+func sameOrigin(next http.Handler) http.Handler {
+	guarded := http.NewCrossOriginProtection().Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, given := authn.BearerToken(r); given || cozy.Open(r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
 }
 
 // readyz says whether work may be sent here: the database answers, the rows are loaded, and it is not draining.

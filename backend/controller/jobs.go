@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"carillon/backend/core/cron"
@@ -131,22 +132,20 @@ func (h *house) CancelJob(ctx context.Context, id job.ID, reason string) (job.St
 }
 
 // stopRuns ends the runs of cancelled jobs wherever they execute. It is a hint: a run that does not hear it ends by
-// itself, and its job is cancelled then.
+// itself, and its job is cancelled then. The other controllers are told at the same time, each of all its runs; one that
+// does not answer costs the caller no more than hintPatience.
 func (h *house) stopRuns(ctx context.Context, reason string, runs []job.Cancelling) {
+	elsewhere := map[string][]string{} // by endpoint
 	for _, c := range runs {
-		if c.State != job.Running || h.queue.Cancel(c.Run, reason) {
+		if c.State != job.Running || h.queue.Cancel(c.Run, reason) || c.Controller == h.key {
 			continue
 		}
-		m, ok := h.member(c.Controller)
-		if !ok || m.Key == h.key {
-			continue
+		if m, ok := h.member(c.Controller); ok {
+			elsewhere[m.Endpoint] = append(elsewhere[m.Endpoint], c.Run.String())
 		}
-		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), hintPatience)
-		_, err := h.peers.to(m.Endpoint).CancelRun(ask, &carillonv1.CancelRunRequest{RunId: c.Run.String(), Reason: reason})
-		cancel()
-		if err != nil {
-			h.log.WarnContext(ctx, "cancel not heard", "run", c.Run, "controller", c.Controller, "error", err)
-		}
+	}
+	if err := h.peers.cancelRuns(ctx, elsewhere, reason); err != nil {
+		h.log.WarnContext(ctx, "cancels not heard", "error", err)
 	}
 }
 
@@ -181,10 +180,10 @@ func (h *house) RetryJob(ctx context.Context, id job.ID) error {
 	return err
 }
 
-func (h *house) RedriveJobs(ctx context.Context, f job.Filter, limit int) (n int, more bool, err error) {
-	driven, more, err := h.store.RedriveJobs(ctx, f, limit)
-	h.queue.Arrived(driven)
-	return len(driven), more, err
+func (h *house) RedriveJobs(ctx context.Context, f job.Filter, limit int) (job.Redriven, error) {
+	r, err := h.store.RedriveJobs(ctx, f, limit)
+	h.queue.Arrived(r.Jobs)
+	return r, err
 }
 
 // PauseJobs and ResumeJobs change queues, and have all controllers see it now.
@@ -196,12 +195,12 @@ func (h *house) PauseJobs(ctx context.Context, tenant, ref, reason string) (int,
 	return len(queues), err
 }
 
-func (h *house) ResumeJobs(ctx context.Context, tenant, ref string) (int, error) {
-	queues, err := h.store.ResumeQueues(ctx, tenant, ref)
+func (h *house) ResumeJobs(ctx context.Context, tenant, ref string) (job.Resumed, error) {
+	done, err := h.store.ResumeQueues(ctx, tenant, ref)
 	if err == nil {
 		h.queuesChanged(ctx)
 	}
-	return len(queues), err
+	return done, err
 }
 
 func (h *house) queuesChanged(ctx context.Context) {
@@ -217,7 +216,7 @@ func (h *house) hintJobs(ctx context.Context, req *carillonv1.HintJobsRequest) {
 	})
 }
 
-// HintJobs and CancelRun are what other controllers say.
+// HintJobs and CancelRuns are what other controllers say.
 func (h *house) HintJobs(queues []int32, changed, events bool) {
 	if events {
 		h.triggers.Heard()
@@ -231,29 +230,75 @@ func (h *house) HintJobs(queues []int32, changed, events bool) {
 	}
 }
 
-func (h *house) CancelRun(run cron.RunID, reason string) bool { return h.queue.Cancel(run, reason) }
+func (h *house) CancelRuns(runs []cron.RunID, reason string) (known int) {
+	for _, run := range runs {
+		if h.queue.Cancel(run, reason) {
+			known++
+		}
+	}
+	return known
+}
 
-const mendEvery = time.Minute
+// WaitingFor is what jobs of a verb wait for before any of them can run, as far as this controller knows; empty: nothing
+// of that kind.
+func (h *house) WaitingFor(ref string) string {
+	e, _, ok := h.catalog.find(ref)
+	module, verb, _ := strings.Cut(ref, ".")
+	switch {
+	case ref == job.ClientRef:
+		return "" // its client runs it
+	case e == nil:
+		return "a deployment of module " + module
+	case !ok:
+		return "a verb " + verb + " in module " + module
+	case e.MinReplicas == 0:
+		return "module " + module + ", which is scaled to 0"
+	case !h.dispatch.Served(e.Key):
+		return "a runner of deployment " + e.Key
+	}
+	return ""
+}
 
-// mendLimits counts the running jobs of limited verbs anew now and then: their counts are exact by themselves, but for
-// runs that began as the limit came.
-func (h *house) mendLimits(ctx context.Context) error {
+const tidyEvery = time.Minute
+
+// tidyJobs mends, now and then, what the statements about jobs leave when somebody dies between two of them. One controller
+// at a time is enough.
+func (h *house) tidyJobs(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(mendEvery):
+		case <-time.After(tidyEvery):
 		}
-		if first := (jobHints{h}).Owner(0); first != h.key { // one controller at a time is enough
+		if first := (jobHints{h}).Owner(0); first != h.key {
 			continue
 		}
-		n, err := h.store.MendLimits(ctx, "")
-		switch {
-		case err != nil && ctx.Err() == nil:
-			h.log.WarnContext(ctx, "limits not counted", "error", err)
-		case n > 0:
-			h.log.InfoContext(ctx, "limits counted anew", "wrong", n)
-		}
+		h.mendLimits(ctx)
+		h.fellOrphans(ctx)
+	}
+}
+
+// mendLimits counts the running jobs of limited verbs anew: their counts are exact by themselves, but for runs that began
+// as the limit came.
+func (h *house) mendLimits(ctx context.Context) {
+	switch n, err := h.store.MendLimits(ctx, ""); {
+	case err != nil && ctx.Err() == nil:
+		h.log.WarnContext(ctx, "limits not counted", "error", err)
+	case n > 0:
+		h.log.InfoContext(ctx, "limits counted anew", "wrong", n)
+	}
+}
+
+// fellOrphans cancels the children of cancelled jobs that whoever cancelled those did not come to.
+func (h *house) fellOrphans(ctx context.Context) {
+	tree, err := h.store.FellOrphans(ctx)
+	h.queue.Arrived(tree.Woken)
+	h.stopRuns(ctx, "parent cancelled", tree.Asked)
+	switch n := tree.Ended + len(tree.Asked); {
+	case err != nil && ctx.Err() == nil:
+		h.log.WarnContext(ctx, "children of cancelled jobs not cancelled", "error", err)
+	case n > 0:
+		h.log.InfoContext(ctx, "children of cancelled jobs cancelled", "jobs", n)
 	}
 }
 

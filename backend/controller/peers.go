@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,6 +77,32 @@ func (p *peers) all(ctx context.Context, members []ring.Member, self string, say
 		wg.Go(func() {
 			if err := say(ctx, m); err != nil {
 				errs[i] = fmt.Errorf("hint %s: %w", m.Key, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+const cancelsPerCall = 1000 // as many as CancelRuns accepts
+
+// cancelRuns has other controllers, by their endpoints, end runs of theirs. All are told at the same time, until the
+// patience is over.
+func (p *peers) cancelRuns(ctx context.Context, runs map[string][]string, reason string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hintPatience)
+	defer cancel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for endpoint, ids := range runs {
+		wg.Go(func() {
+			for part := range slices.Chunk(ids, cancelsPerCall) {
+				if _, err := p.to(endpoint).CancelRuns(ctx, &carillonv1.CancelRunsRequest{RunIds: part, Reason: reason}); err != nil {
+					mu.Lock()
+					errs = append(errs, fmt.Errorf("tell %s of %d runs, the first %s: %w", endpoint, len(ids), ids[0], err))
+					mu.Unlock()
+					return
+				}
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func (h *house) followRunners(ctx context.Context) error {
 	known := map[string]dispatch.Runner{}
 	missing := map[string]time.Time{} // since when
 	for {
-		runners, err := h.store.ListRunners(ctx)
+		runners, err := noted{h.store, &h.upkeep}.ListRunners(ctx)
 		switch {
 		case err == nil:
 			for key := range known {

@@ -1,20 +1,17 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
 	"carillon/backend/core/permission"
 	"carillon/backend/core/ring"
-	"carillon/backend/core/schema"
 	"carillon/backend/core/trigger"
 	enginetrigger "carillon/backend/engine/trigger"
 	"carillon/backend/face/cozy"
@@ -127,7 +124,7 @@ func (h *house) launch(ctx context.Context, tenant, key string, l cozy.Launch) (
 		made, err := h.pushClientJob(ctx, t.Domain, n)
 		return made.ID, err
 	}
-	made, err := h.pushJob(ctx, t.Domain, t.Worker, n)
+	made, err := h.pushJob(ctx, t.Domain, n)
 	return made.ID, err
 }
 
@@ -137,37 +134,65 @@ func givesPriority(options json.RawMessage) bool {
 	return json.Unmarshal(options, &given) == nil && given.Priority != nil
 }
 
-// pushJob counts a job against the limit of its worker and domain, and takes it in.
-func (h *house) pushJob(ctx context.Context, domain, worker string, n job.New) (job.Enqueued, error) {
-	if err := h.takeRate(ctx, n.Tenant, domain, worker); err != nil {
+// pushJob takes a job in, within the limit of its verb and domain.
+func (h *house) pushJob(ctx context.Context, domain string, n job.New) (job.Enqueued, error) {
+	return h.counted(ctx, domain, n, func() (job.Enqueued, error) {
+		answers, err := h.queue.Enqueue(ctx, []job.New{n})
+		if len(answers) == 1 && (err == nil || answers[0].Err != nil) {
+			return answers[0], answers[0].Err
+		}
 		return job.Enqueued{}, err
-	}
-	answers, err := h.queue.Enqueue(ctx, []job.New{n})
-	if len(answers) == 1 && (err == nil || answers[0].Err != nil) {
-		return answers[0], answers[0].Err
-	}
-	return job.Enqueued{}, err
+	})
 }
 
 func (h *house) pushClientJob(ctx context.Context, domain string, n job.New) (job.Enqueued, error) {
-	if err := h.takeRate(ctx, n.Tenant, domain, trigger.ClientWorker); err != nil {
-		return job.Enqueued{}, err
-	}
-	j, err := h.store.CreateClientJob(ctx, n)
-	return job.Enqueued{ID: j.ID, Created: j.Created, Started: j.Started}, err
+	n.Ref = job.ClientRef
+	return h.counted(ctx, domain, n, func() (job.Enqueued, error) {
+		j, existing, err := h.store.CreateClientJob(ctx, n)
+		return job.Enqueued{ID: j.ID, Created: j.Created, Started: j.Started, Existing: existing}, err
+	})
 }
 
-func (h *house) takeRate(ctx context.Context, tenant, domain, worker string) error {
-	for _, name := range strings.Split(worker, ".") { // sendmail.sendmail is sendmail
-		if _, limited := trigger.LimitOf(name); limited {
-			worker = name
-		}
-	}
-	r, err := h.store.TakeRate(ctx, tenant, domain, worker)
+// counted takes a job in if the limit of its verb and domain allows it. A request that came before is answered by what it
+// made, however full the hour is, and counts nothing.
+func (h *house) counted(ctx context.Context, domain string, n job.New, take func() (job.Enqueued, error)) (job.Enqueued, error) {
+	r, counts, err := h.use(ctx, domain, n)
 	if err == nil && !r.Allowed {
 		err = overLimit{&trigger.LimitError{Ruling: r}}
 	}
-	return err
+	if err != nil {
+		return job.Enqueued{}, err
+	}
+	made, err := take()
+	if counts && err == nil && made.Existing { // its first coming was under way
+		h.giveBack(ctx, domain, n)
+	}
+	return made, err
+}
+
+// use counts a job for the limit of its verb and domain; counts is false where nothing was counted: the request came
+// before, or there is no limit.
+func (h *house) use(ctx context.Context, domain string, n job.New) (r trigger.Ruling, counts bool, err error) {
+	allowed := trigger.Ruling{Allowed: true}
+	if trigger.LimitName(n.Ref) == "" {
+		return allowed, false, nil
+	}
+	if again, err := h.store.HasRequest(ctx, n.Tenant, n.Idempotency); again || err != nil {
+		return allowed, false, err
+	}
+	if r, err = h.store.TakeRate(ctx, n.Tenant, domain, n.Ref); err != nil || r.Allowed {
+		return r, true, err
+	}
+	if again, err := h.store.HasRequest(ctx, n.Tenant, n.Idempotency); again || err != nil { // since a moment ago
+		return allowed, false, err
+	}
+	return r, false, nil
+}
+
+func (h *house) giveBack(ctx context.Context, domain string, n job.New) {
+	if err := h.store.GiveBackRate(context.WithoutCancel(ctx), n.Tenant, domain, n.Ref); err != nil {
+		h.log.WarnContext(ctx, "use of a limit not given back", "domain", domain, "verb", n.Ref, "error", err)
+	}
 }
 
 // overLimit is a limit's refusal in the words of both faces: one reads the ruling, the other asks when to come again.
@@ -177,8 +202,8 @@ func (e overLimit) RetryAfter() time.Duration { return e.Ruling.RetryAfter }
 func (e overLimit) Unwrap() error             { return e.LimitError }
 
 // PublishEvents stores events, and has the owners of their shards look at once.
-func (h triggers) PublishEvents(ctx context.Context, tenant string, changes []trigger.Change) error {
-	ids, err := h.store.PublishEvents(ctx, tenant, changes)
+func (h triggers) PublishEvents(ctx context.Context, tenant, idempotency string, changes []trigger.Change) error {
+	ids, err := h.store.PublishEvents(ctx, tenant, idempotency, changes)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
@@ -214,9 +239,14 @@ func (h triggers) Resolve(ctx context.Context, _, name string) (ref string, limi
 	return ref, limits, ok
 }
 
-func (h triggers) TakeRate(ctx context.Context, tenant, domain, worker string) (trigger.Ruling, error) {
-	return h.store.TakeRate(ctx, tenant, domain, worker)
+// Names are all names of a worker that is known now.
+func (h triggers) Names(_, name string) []string { return h.catalog.names(name) }
+
+func (h triggers) Use(ctx context.Context, domain string, n job.New) (trigger.Ruling, bool, error) {
+	return h.use(ctx, domain, n)
 }
+
+func (h triggers) GiveBack(ctx context.Context, domain string, n job.New) { h.giveBack(ctx, domain, n) }
 
 // cozyHouse is the house as the Cozy API wants it.
 type cozyHouse struct{ triggers }
@@ -228,8 +258,8 @@ func (h cozyHouse) Worker(ctx context.Context, tenant, name string) (cozy.Worker
 	return cozy.Worker{Ref: ref, Limits: limits}, ok
 }
 
-func (h cozyHouse) PushJob(ctx context.Context, domain, worker string, n job.New) (job.Enqueued, error) {
-	return h.pushJob(ctx, domain, worker, n)
+func (h cozyHouse) PushJob(ctx context.Context, domain string, n job.New) (job.Enqueued, error) {
+	return h.pushJob(ctx, domain, n)
 }
 
 func (h cozyHouse) PushClientJob(ctx context.Context, domain string, n job.New) (job.Enqueued, error) {
@@ -291,42 +321,4 @@ func (b bearers) Authenticate(ctx context.Context, bearer string) (permission.To
 		return permission.Token{}, fmt.Errorf("%w: no token in the request", cron.ErrNotFound)
 	}
 	return b.Bearers.Authenticate(ctx, bearer)
-}
-
-// worker finds the verb that a worker's name is: a ref, the verb of a module that has its name, or the one verb of all
-// modules that has it.
-func (c *catalog) worker(name string) (ref string, limits trigger.Limits, ok bool) {
-	if strings.Contains(name, ".") {
-		_, v, ok := c.find(name)
-		return name, limitsOf(v), ok
-	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if e := c.modules[name]; e != nil {
-		if v, ok := e.verbs[name]; ok {
-			return name + "." + name, limitsOf(v), true
-		}
-		if len(e.verbs) == 1 {
-			for verb, v := range e.verbs {
-				return name + "." + verb, limitsOf(v), true
-			}
-		}
-	}
-	found := 0
-	for module, e := range c.modules {
-		if v, ok := e.verbs[name]; ok {
-			ref, limits = module+"."+name, limitsOf(v)
-			found++
-		}
-	}
-	return ref, limits, found == 1
-}
-
-// limitsOf are what a verb declares; what it leaves out is the API's.
-func limitsOf(v schema.Verb) (l trigger.Limits) {
-	l.Timeout = v.Timeout
-	if v.Retry != nil {
-		l.Executions, l.RetryDelay = v.Retry.Attempts, cmp.Or(v.Retry.Backoff, 0)
-	}
-	return l
 }

@@ -109,13 +109,6 @@ func (k *kotlinReader) file(path, text string) {
 	k.misplaced("it stands above a function")
 }
 
-func describe(t kotlinToken) string {
-	if t.kind == kotlinWord && len(t.text) < 40 {
-		return t.text
-	}
-	return "this"
-}
-
 // peek is the token n after the next one; a token of no kind past the end.
 func (k *kotlinReader) peek(n int) kotlinToken {
 	if k.next+n < len(k.tokens) {

@@ -167,3 +167,10 @@ func character(s string) int {
 	}
 	return 1
 }
+
+func describe(t kotlinToken) string {
+	if t.kind == kotlinWord && len(t.text) < 40 {
+		return t.text
+	}
+	return "this"
+}

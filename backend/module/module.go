@@ -53,6 +53,9 @@ func Read(ctx context.Context, dir string) (Source, error) {
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs) // the go command would not find the overlay below a link
 	}
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		err = pe.Err // which path it is about is said already
+	}
 	if err != nil {
 		return Source{}, fmt.Errorf("read module %s: %w", dir, err)
 	}

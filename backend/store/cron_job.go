@@ -266,7 +266,7 @@ func (s *Store) LookupCronJobs(ctx context.Context, ids []int64) ([]cron.Job, ti
 func (s *Store) GetCronJob(ctx context.Context, ref string) (cron.Job, time.Time, error) {
 	r, err := s.q(s.api).GetCronJob(ctx, ref)
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = fmt.Errorf("%w: %s", cron.ErrNotFound, ref)
+		err = fmt.Errorf("%w: no cron job %s", cron.ErrNotFound, ref)
 	}
 	if err != nil {
 		return cron.Job{}, time.Time{}, wrap("read a cron job", err)

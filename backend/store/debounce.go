@@ -42,7 +42,7 @@ func (s *Store) closeOnce(ctx context.Context, page int) (made trigger.Made, ids
 		for _, r := range rows {
 			ids = append(ids, r.TriggerID)
 			if !r.Gone {
-				w := endedWindow{trigger: r.TriggerID, use: use{r.Tenant, r.Domain, r.Worker}, kind: trigger.Kind(r.Kind), window: toWindow(r.FireAt.Time, r.Count, r.Payloads, r.Manual)}
+				w := endedWindow{trigger: r.TriggerID, use: useOf(r.Tenant, r.Domain, r.Ref), kind: trigger.Kind(r.Kind), window: toWindow(r.FireAt.Time, r.Count, r.Payloads, r.Manual)}
 				ended, uses = append(ended, w), append(uses, w.use)
 			}
 		}
@@ -111,6 +111,31 @@ func toWindow(fireAt time.Time, count int64, payloads [][]byte, manual bool) tri
 	return w
 }
 
+// lockWindows locks the windows of triggers, and opens those that are not there, so that nobody else can in between: how
+// full a window is, and whether it is over, is decided under its lock also by the first that come. A new one is empty; it
+// must be filled, or dropped.
+func lockWindows(ctx context.Context, q *sqlc.Queries, ids, debouncesMs []int64) ([]sqlc.LockDebouncesRow, error) {
+	rows, err := q.LockDebounces(ctx, ids)
+	if err != nil || len(rows) == len(ids) {
+		return rows, err
+	}
+	there := make(map[int64]bool, len(rows))
+	for _, r := range rows {
+		there[r.TriggerID] = true
+	}
+	var p sqlc.OpenDebouncesParams
+	for i, id := range ids {
+		if !there[id] {
+			p.TriggerIds, p.DebouncesMs = append(p.TriggerIds, id), append(p.DebouncesMs, debouncesMs[i])
+		}
+	}
+	opened, err := q.OpenDebounces(ctx, p)
+	for _, r := range opened {
+		rows = append(rows, sqlc.LockDebouncesRow(r))
+	}
+	return rows, err
+}
+
 // enterWindows counts matches in the windows of their triggers, by trigger. Windows that are over end before the matches
 // open new ones; their jobs are the caller's.
 func enterWindows(ctx context.Context, q *sqlc.Queries, matches map[int64]int64, makers map[int64]maker, made *trigger.Made) (ended []endedWindow, err error) {
@@ -121,23 +146,21 @@ func enterWindows(ctx context.Context, q *sqlc.Queries, matches map[int64]int64,
 	for id, n := range matches {
 		p.TriggerIds, p.DebouncesMs, p.Counts = append(p.TriggerIds, id), append(p.DebouncesMs, makers[id].DebounceMs), append(p.Counts, n)
 	}
-	open, err := q.LockDebounces(ctx, p.TriggerIds)
+	open, err := lockWindows(ctx, q, p.TriggerIds, p.DebouncesMs)
 	if err != nil {
 		return nil, err
 	}
-	var over []int64
+	over := make(map[int64]bool, len(open))
 	for _, r := range open {
 		if r.Due {
-			over = append(over, r.TriggerID)
+			over[r.TriggerID] = true
 			ended = append(ended, endedWindow{
 				trigger: r.TriggerID, use: makers[r.TriggerID].use(), kind: trigger.Event, window: toWindow(r.FireAt.Time, r.Count, nil, r.Manual),
 			})
 		}
 	}
-	if len(over) > 0 {
-		if err := q.DropDebounces(ctx, over); err != nil {
-			return nil, err
-		}
+	for _, id := range p.TriggerIds {
+		p.Anew = append(p.Anew, over[id])
 	}
 	rows, err := q.PutDebounces(ctx, p)
 	for _, r := range rows {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -43,11 +44,31 @@ func wrap(tried string, err error) error {
 		return fmt.Errorf("%s: %w", tried, err)
 	}
 	c := classify(err)
+	if pe := (*pgconn.ConnectError)(nil); errors.As(err, &pe) {
+		err = &unreached{err, pe}
+	}
 	if c == retry || c == unknown {
 		err = fmt.Errorf("%w: %w", cron.ErrUnavailable, err)
 	}
 	return &Error{Tried: tried, Err: err, class: c}
 }
+
+// unreached is a Postgres that nobody could connect to, in one line: pgx tells of each host once for each way to try it.
+type unreached struct {
+	err error
+	pe  *pgconn.ConnectError
+}
+
+func (u *unreached) Error() string {
+	why := u.pe.Unwrap().Error()
+	if lines := strings.Split(why, "\n"); len(lines) > 1 {
+		slices.Sort(lines)
+		why = strings.Join(slices.Compact(lines), "; ")
+	}
+	return fmt.Sprintf("connect to database %q as %q: %s", u.pe.Config.Database, u.pe.Config.User, why)
+}
+
+func (u *unreached) Unwrap() error { return u.err }
 
 func classify(err error) class {
 	for _, known := range []error{cron.ErrNotFound, cron.ErrInvalid, cron.ErrPrecond, cron.ErrExists} {
@@ -60,6 +81,9 @@ func classify(err error) class {
 	}
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
 		return classifyCode(pg.Code)
+	}
+	if bad := (*pgconn.ParseConfigError)(nil); errors.As(err, &bad) {
+		return fatal
 	}
 	if pgconn.SafeToRetry(err) {
 		return retry

@@ -60,6 +60,34 @@ func TestSQLPublishes(t *testing.T) {
 	})
 }
 
+// Keys of carillon.publish() are those of the RPC.
+func TestSQLPublishesOnce(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	const call = `SELECT carillon.publish('io.cozy.files', 'UPDATED', '{"n": "\u00e9"}', 'f', '{"o": 1}', 't', '/a/b', '/b', dirs => '[{"path": "/a", "id": "d"}, {"id": "e", "path": "/"}]', idempotency_key => 'k')`
+	var first, second int64
+	db.Scan(call, nil, &first)
+	db.Scan(call, nil, &second)
+	if first == 0 || first != second || countEvents(db) != 1 {
+		t.Errorf("events %d and %d, %d in all", first, second, countEvents(db))
+	}
+	change := trigger.Change{
+		Type: "io.cozy.files", Verb: trigger.Updated, ID: "f", Doc: []byte(`{"n": "é"}`), Old: []byte(`{"o": 1}`), Path: "/a/b", OldPath: "/b",
+		Dirs: []trigger.Directory{{ID: "d", Path: "/a"}, {ID: "e", Path: "/"}},
+	}
+	if ids, err := db.PublishEvents(t.Context(), "t", "k", []trigger.Change{change}); err != nil || len(ids) != 0 {
+		t.Errorf("the same by Go: %v, %v", ids, err)
+	}
+	pg := (*pgconn.PgError)(nil)
+	if _, err := db.Pool.Exec(t.Context(), strings.Replace(call, "'f'", "'g'", 1)); !errors.As(err, &pg) || pg.Code != "23505" || pg.ColumnName != "idempotency_key" {
+		t.Errorf("another event: %v", err)
+	}
+	db.Exec("UPDATE carillon.job_keys SET expires_at = now() - interval '1 second'")
+	if db.Scan(call, nil, &second); second == first || countEvents(db) != 2 {
+		t.Errorf("a day later: event %d again, %d in all", second, countEvents(db))
+	}
+}
+
 // carillon.publish refuses what Go refuses, and names the argument.
 func TestSQLPublishRefuses(t *testing.T) {
 	t.Parallel()
@@ -109,7 +137,7 @@ func TestSQLPublishRefuses(t *testing.T) {
 	db.Exec("CREATE ROLE " + role)
 	t.Cleanup(func() { db.Exec("DROP OWNED BY " + role + "; DROP ROLE " + role) })
 	var allowed bool
-	if db.Scan("SELECT has_function_privilege($1, 'carillon.publish(text,text,jsonb,text,jsonb,text,text,text,boolean,jsonb)', 'EXECUTE')", []any{role}, &allowed); allowed {
+	if db.Scan("SELECT has_function_privilege($1, 'carillon.publish(text,text,jsonb,text,jsonb,text,text,text,boolean,jsonb,text)', 'EXECUTE')", []any{role}, &allowed); allowed {
 		t.Error("everybody may publish")
 	}
 }

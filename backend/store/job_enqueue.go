@@ -29,17 +29,12 @@ func (s *Store) EnqueueJobs(ctx context.Context, controller string, grace time.D
 	if plain := plainFirst(batch); plain != nil {
 		return s.enqueueParts(ctx, controller, grace, batch, plain)
 	}
-	out, err := again(ctx, func() ([]job.Enqueued, error) {
-		for try := 1; ; try++ {
-			out, err := s.enqueueOnce(ctx, controller, grace, batch)
-			freed := (*freedError)(nil)
-			if !errors.As(err, &freed) || try == 100 {
-				return out, err
-			}
-			if err := s.q(s.jobs.enqueue).DropExpiredKeys(ctx, freed.expired); err != nil {
-				return nil, err
-			}
-		}
+	out, err := again(ctx, func() (out []job.Enqueued, err error) {
+		err = s.withFreedKeys(ctx, func() (err error) {
+			out, err = s.enqueueOnce(ctx, controller, grace, batch)
+			return err
+		})
+		return out, err
 	})
 	if err == nil {
 		return out, nil
@@ -334,14 +329,13 @@ func unique(b job.Enqueue) string      { return b.Unique }
 
 // leaders finds the first job of each key among those still to be written, and whom the others follow.
 func (e *enqueuing) leaders(key func(job.Enqueue) string) (first []int, follow map[int]int) {
-	type name struct{ tenant, key string }
-	seen := map[name]int{}
+	seen := map[keyName]int{}
 	follow = map[int]int{}
 	for i, b := range e.batch {
 		if !e.insert[i] || key(b) == "" {
 			continue
 		}
-		n := name{b.Tenant, key(b)}
+		n := keyName{b.Tenant, key(b)}
 		if leader, ok := seen[n]; ok {
 			follow[i] = leader
 			continue
@@ -350,6 +344,29 @@ func (e *enqueuing) leaders(key func(job.Enqueue) string) (first []int, follow m
 		first = append(first, i)
 	}
 	return first, follow
+}
+
+// take takes the keys of some jobs of the batch and returns who holds the others.
+func (e *enqueuing) take(ctx context.Context, q *sqlc.Queries, kind string, jobs []int, key func(job.Enqueue) string) (map[int]sqlc.GetJobKeysRow, error) {
+	keys := keyring{kind: kind}
+	for _, i := range jobs {
+		b, keep := e.batch[i], job.IdempotencyKept
+		if kind == "unique" {
+			keep = b.Window
+		}
+		keys.add(keyName{b.Tenant, key(b)}, e.out[i].ID, job.RequestHash(b.New), keep)
+	}
+	others, err := keys.take(ctx, q)
+	if err != nil || len(others) == 0 {
+		return nil, err
+	}
+	held := make(map[int]sqlc.GetJobKeysRow, len(others))
+	for _, i := range jobs {
+		if h, ok := others[keyName{e.batch[i].Tenant, key(e.batch[i])}]; ok {
+			held[i] = h
+		}
+	}
+	return held, nil
 }
 
 // existing answers a job with one that came before; not the same request: with a refusal.
@@ -377,58 +394,4 @@ func (e *enqueuing) point(ctx context.Context, q *sqlc.Queries, moved []int) err
 		return nil
 	}
 	return q.PointJobKeys(ctx, p)
-}
-
-// freedError says that keys were held a moment ago and are free by now, or expired: the transaction begins anew. In the
-// same one they could be taken out of their order only, and two batches would wait for each other.
-type freedError struct{ expired sqlc.DropExpiredKeysParams }
-
-func (*freedError) Error() string { return cron.ErrUnavailable.Error() + ": keys change hands" }
-func (*freedError) Unwrap() error { return cron.ErrPrecond } // refused: nothing was written
-
-// take takes the keys of some jobs of the batch and returns who holds the others.
-func (e *enqueuing) take(ctx context.Context, q *sqlc.Queries, kind string, jobs []int, key func(job.Enqueue) string) (map[int]sqlc.GetJobKeysRow, error) {
-	if len(jobs) == 0 {
-		return nil, nil
-	}
-	type name struct{ tenant, key string }
-	left := make(map[name]int, len(jobs))
-	p := sqlc.PutJobKeysParams{Kind: kind}
-	for _, i := range jobs {
-		b, keep := e.batch[i], job.IdempotencyKept
-		if kind == "unique" {
-			keep = b.Window
-		}
-		left[name{b.Tenant, key(b)}] = i
-		p.Tenants, p.Keys = append(p.Tenants, b.Tenant), append(p.Keys, key(b))
-		p.JobIds, p.Salts = append(p.JobIds, e.out[i].N), append(p.Salts, e.out[i].Salt)
-		p.Hashes, p.KeepMs = append(p.Hashes, job.RequestHash(b.New)), append(p.KeepMs, inMs(keep))
-	}
-	won, err := q.PutJobKeys(ctx, p)
-	if err != nil || len(won) == len(jobs) {
-		return nil, err
-	}
-	for _, w := range won {
-		delete(left, name{w.Tenant, w.Key})
-	}
-	ask := sqlc.GetJobKeysParams{Kind: kind}
-	for n := range left {
-		ask.Tenants, ask.Keys = append(ask.Tenants, n.tenant), append(ask.Keys, n.key)
-	}
-	rows, err := q.GetJobKeys(ctx, ask)
-	if err != nil {
-		return nil, err
-	}
-	held, freed := make(map[int]sqlc.GetJobKeysRow, len(rows)), &freedError{expired: sqlc.DropExpiredKeysParams{Kind: kind}}
-	for _, r := range rows {
-		if r.Expired {
-			freed.expired.Tenants, freed.expired.Keys = append(freed.expired.Tenants, r.Tenant), append(freed.expired.Keys, r.Key)
-			continue
-		}
-		held[left[name{r.Tenant, r.Key}]] = r
-	}
-	if len(held) < len(left) {
-		return nil, freed
-	}
-	return held, nil
 }

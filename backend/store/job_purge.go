@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"iter"
+	"slices"
 	"time"
 
 	"carillon/backend/core/job"
@@ -12,8 +14,8 @@ import (
 // purged are the states of which the newest are counted together: what went well, and what did not.
 var purged = [][]job.State{{job.Succeeded}, {job.Failed, job.Cancelled}}
 
-// Purge drops ended jobs of a tenant that were made longer than olderThan ago, of some workers (refs, or names of verbs;
-// none given: of all), but for the trigger.KeepNewest newest of each worker and outcome. It goes in batches, each a short
+// Purge drops ended jobs of a tenant that were made longer than olderThan ago, of some workers (refs, or what is one by
+// trigger.FindVerb among those of which the tenant ever had jobs; none given: of all), but for the trigger.KeepNewest newest of each worker and outcome. It goes in batches, each a short
 // statement, and returns how many it dropped, also with an error: then it may be called again. Live jobs are never touched.
 //
 // It purges jobs that carry an envelope, as those of triggers and of the Cozy API do; the history of the others goes with
@@ -23,9 +25,18 @@ func (s *Store) Purge(ctx context.Context, tenant string, workers []string, olde
 	if err != nil {
 		return 0, err
 	}
-	queues, err := s.q(s.api).ListTenantQueues(ctx, sqlc.ListTenantQueuesParams{Tenant: tenant, Workers: append([]string{}, workers...)})
+	queues, err := s.q(s.api).ListTenantQueues(ctx, tenant)
 	if err != nil {
 		return 0, wrap("purge jobs", err)
+	}
+	if len(workers) > 0 {
+		wanted := map[string]bool{}
+		for _, worker := range workers {
+			if ref, ok := trigger.FindVerb(worker, refsOf(queues)); ok {
+				wanted[ref] = true
+			}
+		}
+		queues = slices.DeleteFunc(queues, func(r sqlc.ListTenantQueuesRow) bool { return !wanted[r.Ref] })
 	}
 	n, before := 0, now.Add(-olderThan)
 	for len(queues) > 0 { // in order of ref: the lanes of one stand together
@@ -41,6 +52,16 @@ func (s *Store) Purge(ctx context.Context, tenant string, workers []string, olde
 		}
 	}
 	return n, nil
+}
+
+func refsOf(queues []sqlc.ListTenantQueuesRow) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, r := range queues {
+			if !yield(r.Ref) {
+				return
+			}
+		}
+	}
 }
 
 // purgeWorker drops what is older than a time and than the newest ones of the queues of one worker.

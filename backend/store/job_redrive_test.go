@@ -128,18 +128,18 @@ func TestRetryJobAndRedriveJobs(t *testing.T) {
 			n    int
 			more bool
 		}{{5, true}, {2, false}, {0, false}} {
-			driven, more, err := db.RedriveJobs(ctx, job.Filter{Ref: "m.w"}, 5)
-			if err != nil || len(driven) != want.n || more != want.more {
-				t.Errorf("driven %d, more %v, %v; want %+v", len(driven), more, err, want)
+			r, err := db.RedriveJobs(ctx, job.Filter{Ref: "m.w"}, 5)
+			if err != nil || len(r.Jobs) != want.n || r.More != want.more || r.Held != 0 {
+				t.Errorf("driven %+v, %v; want %+v", r, err, want)
 			}
-			for _, d := range driven {
+			for _, d := range r.Jobs {
 				if d.Queue != other.ID {
 					t.Errorf("driven %+v", d)
 				}
 			}
 		}
-		if driven, more, err := db.RedriveJobs(ctx, job.Filter{Tenant: "t"}, 7); err != nil || len(driven) != 7 || more {
-			t.Errorf("driven %d, more %v, %v", len(driven), more, err)
+		if r, err := db.RedriveJobs(ctx, job.Filter{Tenant: "t"}, 7); err != nil || len(r.Jobs) != 7 || r.More {
+			t.Errorf("driven %+v, %v", r, err)
 		}
 	})
 }

@@ -112,9 +112,12 @@ func TestSQLValidatesAsGoDoes(t *testing.T) {
 		{"'.send'", "ref", job.New{Ref: ".send"}},
 		{"'mail.'", "ref", job.New{Ref: "mail."}},
 		{"E'mail.se\\nnd'", "ref", job.New{Ref: "mail.se\nnd"}},
-		{"'mail.' || repeat('x', 252)", "ref", job.New{Ref: "mail." + strings.Repeat("x", 252)}},
-		{"'mail.' || repeat('x', 251)", "", job.New{Ref: "mail." + strings.Repeat("x", 251)}},
-		{"'a.b.c'", "", job.New{Ref: "a.b.c"}},
+		{"'mail.' || repeat('x', 129)", "ref", job.New{Ref: "mail." + strings.Repeat("x", 129)}},
+		{"'mail.send_out'", "ref", job.New{Ref: "mail.send_out"}},
+		{"'m_ail.send'", "ref", job.New{Ref: "m_ail.send"}},
+		{"'Mail.send'", "ref", job.New{Ref: "Mail.send"}},
+		{"'mail.send.now'", "ref", job.New{Ref: "mail.send.now"}},
+		{"repeat('m', 128) || '.' || repeat('x', 128)", "", job.New{Ref: strings.Repeat("m", 128) + "." + strings.Repeat("x", 128)}},
 		{"'m.v', priority => -1", "priority", job.New{Ref: "m.v", Priority: -1}},
 		{"'m.v', priority => 1001", "priority", job.New{Ref: "m.v", Priority: 1001}},
 		{"'m.v', priority => 1000", "", job.New{Ref: "m.v", Priority: 1000}},
@@ -182,6 +185,17 @@ func TestSQLKeysAreTheStores(t *testing.T) {
 		pg := (*pgconn.PgError)(nil)
 		if _, err := trySQLEnqueue(db, "'m.v', '1', tenant => 't', idempotency_key => 'two'"); !errors.As(err, &pg) || pg.Code != "23505" || pg.ColumnName != "idempotency_key" {
 			t.Errorf("another request: %v", err)
+		}
+		// An instant is a part of the request.
+		e.Idempotency, e.Expires = "instant", time.Date(2100, 1, 2, 3, 4, 5, 678901000, time.UTC)
+		third := enqueue(t, db, e)[0].ID
+		if got := sqlEnqueue(t, db, request+"'instant', expires_at => '2100-01-02 03:04:05.678901Z'"); got != third {
+			t.Errorf("the same instant: %s, want %s", got, third)
+		}
+		for _, other := range []string{"", ", expires_at => '2100-01-02 03:04:05.678902Z'"} {
+			if _, err := trySQLEnqueue(db, request+"'instant'"+other); !errors.As(err, &pg) || pg.Code != "23505" {
+				t.Errorf("another instant%s: %v", other, err)
+			}
 		}
 		// Unique: while the job lives, or for a window; an idempotency key beside it then names the job that is there.
 		u := sqlEnqueue(t, db, "'m.v', tenant => 't', unique_key => 'u'")

@@ -324,7 +324,7 @@ func TestExpiredJobsEnd(t *testing.T) {
 		if w := window(t, db, job.Cut{Queue: q.ID}, 10); len(w) != 2 || !w[0].Expires.Equal(e.Expires) {
 			t.Errorf("window %+v", w)
 		}
-		gone, err := db.ExpireJobs(t.Context(), []int64{later.N, past.N})
+		gone, _, err := db.ExpireJobs(t.Context(), []int64{later.N, past.N})
 		if err != nil || !slices.Equal(gone, []int64{past.N}) {
 			t.Fatalf("gone %v, %v", gone, err)
 		}

@@ -287,21 +287,45 @@ func (s *Store) fell(ctx context.Context, id int64) []job.Cancelling {
 	return tree.Asked
 }
 
-// ExpireJobs ends ready jobs whose expiry has passed, as failed; others are left alone. It returns those that ended.
-func (s *Store) ExpireJobs(ctx context.Context, ids []int64) ([]int64, error) {
+const fellPage = 100
+
+// FellOrphans cancels what lives below jobs that were cancelled: each cancel does it after its own commit, and whoever
+// does it may die in between. The answer has what is to be told, also with an error.
+func (s *Store) FellOrphans(ctx context.Context) (tree job.Tree, err error) {
+	roots, err := s.q(s.upkeep).ListUnfelled(ctx, fellPage)
+	if err != nil {
+		return tree, wrap("look for children of cancelled jobs", err)
+	}
+	for _, id := range roots {
+		t, err := s.cancelBelow(ctx, id, "")
+		tree.Ended += t.Ended
+		tree.Asked, tree.Woken = append(tree.Asked, t.Asked...), append(tree.Woken, t.Woken...)
+		if err != nil {
+			return tree, wrap("cancel children of cancelled jobs", err)
+		}
+	}
+	return tree, nil
+}
+
+// ExpireJobs ends ready jobs whose expiry has passed, as failed; others are left alone. It returns those that ended, and
+// the parents that waited for the last of them.
+func (s *Store) ExpireJobs(ctx context.Context, ids []int64) (gone []int64, woken []job.Waiting, err error) {
 	if len(ids) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	ids = sortedByID(ids, func(id int64) int64 { return id })
-	gone, err := again(ctx, func() (gone []int64, err error) {
-		err = inTx(ctx, s.jobs.end, func(q *sqlc.Queries) error {
+	_, err = again(ctx, func() (struct{}, error) {
+		gone, woken = nil, nil
+		return struct{}{}, inTx(ctx, s.jobs.end, func(q *sqlc.Queries) (err error) {
 			if err := lockParentsOf(ctx, q, ids); err != nil {
 				return err
 			}
-			_, err := endWaiting(ctx, q, sqlc.EndWaitingParams{Ids: ids, Expired: true, Text: "expired before an attempt could begin"}, &gone)
+			woken, err = endWaiting(ctx, q, sqlc.EndWaitingParams{Ids: ids, Expired: true, Text: "expired before an attempt could begin"}, &gone)
 			return err
 		})
-		return gone, err
 	})
-	return gone, wrap("expire jobs", err)
+	if err != nil {
+		return nil, nil, wrap("expire jobs", err)
+	}
+	return gone, woken, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -108,8 +107,9 @@ func TestAParentWaitsForItsChildren(t *testing.T) {
 			t.Fatalf("the parent again: %+v", second)
 		}
 		// Without children it comes again, after a rest: it would turn in a circle otherwise.
-		if done := retry(t, db, endOf(second[0], awaits)); done[0].State != job.Ready {
-			t.Errorf("done %+v", done)
+		before := db.Now()
+		if done := retry(t, db, endOf(second[0], awaits)); done[0].State != job.Ready || done[0].Due.Before(before.Add(job.MinRest)) || done[0].Due.After(db.Now().Add(job.MinRest)) {
+			t.Errorf("done %+v; it began at %s", done, before)
 		}
 		db.Exec("UPDATE carillon.jobs SET due_at = now() WHERE id = $1", p.N)
 		if again := claimAll(t, db, p.ID); len(again) != 1 || again[0].Attempt != 1 {
@@ -349,100 +349,4 @@ func TestParentAgainstChild(t *testing.T) {
 		}
 		t.Logf("blocked and woken %d, ready at once %d; child made %d, too late %d", blocked, at, in, late)
 	})
-}
-
-// A cancel reaches the whole tree: what waits ends, what runs is asked.
-func TestCancelFellsTheTree(t *testing.T) {
-	inZones(t, func(t *testing.T, db storetest.DB) {
-		ctx := t.Context()
-		q := putQueue(t, db, "t", "m.v", 2)
-		above := runningJob(t, db, q) // the root is a child, too
-		root := claimAll(t, db, children(t, db, q, above, 1)...)[0]
-		retry(t, db, endOf(above, awaits))
-		level := claimAll(t, db, children(t, db, q, root, 3)...)
-		grand := children(t, db, q, level[0], 2) // below one that waits for them
-		retry(t, db, endOf(level[0], awaits))
-		below := claimAll(t, db, children(t, db, q, level[1], 1)...)[0] // below one that runs
-		waits := children(t, db, q, below, 1)[0]
-		finish(t, db, endOf(level[2], succeeded))
-		retry(t, db, endOf(root, awaits))
-		right(t, db)
-
-		c, err := db.CancelJob(ctx, root.ID, "enough")
-		if err != nil || c.ID != root.ID || c.State != job.Cancelled {
-			t.Fatalf("%+v, %v", c, err)
-		}
-		if c.Tree.Ended != 4 || len(c.Tree.Asked) != 2 || c.Tree.Asked[0].ID != level[1].ID || c.Tree.Asked[1].Run != below.Run || c.Tree.Asked[1].Controller != "c1" || c.Tree.More ||
-			len(c.Tree.Woken) != 1 || c.Tree.Woken[0].ID != above.N {
-			t.Fatalf("tree %+v", c.Tree)
-		}
-		right(t, db)
-		for _, id := range append(grand, waits, level[0].ID) {
-			if j := getJob(t, db, id); j.State != job.Cancelled || len(j.Errors) != 1 || !strings.Contains(j.Errors[0].Text, "enough") {
-				t.Errorf("below: %+v", j)
-			}
-		}
-		if j := getJob(t, db, level[2].ID); j.State != job.Succeeded {
-			t.Errorf("what had ended is %s", j.State)
-		}
-		if j := getJob(t, db, above.ID); j.State != job.Ready || j.Children != 0 {
-			t.Errorf("above: %+v", j)
-		}
-		// Again: nothing but those that still run, and then nothing.
-		if c, err := db.CancelJob(ctx, root.ID, "enough"); err != nil || len(c.Tree.Asked) != 2 || c.Tree.Ended != 0 {
-			t.Errorf("again: %+v, %v", c, err)
-		}
-		finish(t, db, endOf(level[1], succeeded))
-		if done := retry(t, db, endOf(below, awaits)); done[0].State != job.Cancelled {
-			t.Errorf("a cancelled run awaits: %+v", done)
-		}
-		if _, err := db.CancelJob(ctx, root.ID, ""); !errors.Is(err, cron.ErrPrecond) {
-			t.Errorf("at last: %v", err)
-		}
-		right(t, db)
-	})
-}
-
-// A run that ends as cancelled by itself takes its children with it; one that succeeds or dies leaves them going.
-func TestHowAParentEnds(t *testing.T) {
-	t.Parallel()
-	db := storetest.Open(t, "")
-	q := putQueue(t, db, "t", "m.v", 2)
-	for _, o := range []job.Outcome{succeeded, {Verdict: cron.Failed, Final: true}, {Verdict: cron.Cancelled, Text: "not needed"}} {
-		p := runningJob(t, db, q)
-		ids := children(t, db, q, p, 2)
-		runs := claimAll(t, db, ids[0])[0]
-		done := finish(t, db, endOf(p, o))[0]
-		j := getJob(t, db, ids[1])
-		if o.Verdict != cron.Cancelled {
-			if j.State != job.Ready || len(done.Asked) != 0 {
-				t.Errorf("%s: child %+v, asked %+v", o.Verdict, j, done.Asked)
-			}
-			if done := finish(t, db, endOf(runs, succeeded))[0]; !done.Accepted || done.Woken.ID != 0 {
-				t.Errorf("%s: orphan %+v", o.Verdict, done)
-			}
-			continue
-		}
-		if j.State != job.Cancelled || len(done.Asked) != 1 || done.Asked[0].Run != runs.Run || !getJob(t, db, runs.ID).CancelAsked {
-			t.Errorf("%s: child %+v, asked %+v", o.Verdict, j, done.Asked)
-		}
-	}
-	right(t, db)
-}
-
-func TestExpiryOfTheLastChildWakes(t *testing.T) {
-	t.Parallel()
-	db := storetest.Open(t, "")
-	q := putQueue(t, db, "t", "m.v", 2)
-	p := runningJob(t, db, q)
-	e := childOf(q, p)
-	e.Expires = db.Now().Add(-time.Second)
-	id := enqueue(t, db, e, e)
-	retry(t, db, endOf(p, awaits))
-	if gone, err := db.ExpireJobs(t.Context(), []int64{id[1].N, id[0].N, p.N}); err != nil || len(gone) != 2 {
-		t.Fatalf("gone %v, %v", gone, err)
-	}
-	if j := getJob(t, db, p.ID); j.State != job.Ready || j.Children != 0 {
-		t.Errorf("parent %+v", j)
-	}
 }

@@ -27,7 +27,7 @@ func (s *Store) GetJob(ctx context.Context, id job.ID) (job.Job, error) {
 		ended, err = s.q(s.api).GetEndedJob(ctx, sqlc.GetEndedJobParams{ID: id.N, Salt: id.Salt})
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = fmt.Errorf("%w: job %s", cron.ErrNotFound, id)
+		err = fmt.Errorf("%w: no job %s", cron.ErrNotFound, id)
 	}
 	if err != nil {
 		return job.Job{}, wrap("read a job", err)
@@ -111,7 +111,7 @@ func toJobView(r sqlc.GetJobRow) (job.Job, error) {
 		}
 	}
 	for i := range j.Errors {
-		j.Errors[i].At = j.Errors[i].At.UTC()
+		j.Errors[i].At, j.Errors[i].Started = j.Errors[i].At.UTC(), j.Errors[i].Started.UTC()
 	}
 	return j, nil
 }

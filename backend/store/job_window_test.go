@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -129,8 +131,8 @@ func TestWindowUnderAHeldSnapshot(t *testing.T) {
 	ready(t, db, q, 10)
 	read := func(c job.Cut) (buffers int) {
 		var plan strings.Builder
-		rows, err := db.Pool.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT id FROM carillon.jobs
-			WHERE queue_id = $1 AND (due_at, id) > ($2, $3) AND state = 'ready' AND due_at <= now() ORDER BY due_at, id LIMIT 1000`, c.Queue, c.Due, c.ID)
+		rows, err := db.Pool.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) "+statementOf(t, "FetchWindow"),
+			[]int32{c.Queue}, []time.Time{c.Due}, []int64{c.ID}, bytes.Repeat([]byte{255}, 128), 5.0, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,6 +163,22 @@ func TestWindowUnderAHeldSnapshot(t *testing.T) {
 	if n := read(job.Cut{Queue: q.ID, Due: cut.Due.Add(-time.Hour)}); n < 100 {
 		t.Logf("%d buffers from the head: the snapshot held nothing back, the test shows little", n)
 	}
+}
+
+// statementOf is a statement as the store sends it.
+func statementOf(t *testing.T, name string) string {
+	t.Helper()
+	source, err := os.ReadFile("internal/sqlc/job.sql.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(source), "`-- name: "+name+" ")
+	_, text, _ = strings.Cut(text, "\n")
+	text, _, _ = strings.Cut(text, "`")
+	if !found {
+		t.Fatalf("there is no statement %s", name)
+	}
+	return text
 }
 
 // Plans must not rest on what the planner knew of the table: neither a generic one that was made while it was empty, nor
@@ -200,7 +218,13 @@ func TestPlansFollowTheTable(t *testing.T) {
 	}
 	empty := best(500)
 	check := func(when string) {
-		if full := best(500); full > 3*empty {
+		full := best(500)
+		for range 4 { // a neighbour's load passes, a bad plan stays
+			if full > 3*empty {
+				full = min(full, best(500))
+			}
+		}
+		if full > 3*empty {
 			t.Errorf("500 jobs take %s beside a backlog %s, %s without", full, when, empty)
 		}
 	}
@@ -212,4 +236,12 @@ func TestPlansFollowTheTable(t *testing.T) {
 	db.Exec("TRUNCATE carillon.jobs")
 	backlog(20_000, "ready")
 	check("of 20,000, nothing of which is ready by the statistics")
+	db.Exec("TRUNCATE carillon.jobs")
+	backlog(50_000, "ready")
+	db.Exec("DELETE FROM carillon.jobs WHERE id NOT IN (SELECT min(id) FROM carillon.jobs UNION SELECT max(id) FROM carillon.jobs)")
+	db.Exec("VACUUM carillon.jobs") // the two that are left keep the primary key high
+	db.Exec("REINDEX INDEX carillon.jobs_window")
+	round(1)
+	backlog(20_000, "ready")
+	check("of 20,000 that came when the window's index was the smaller one")
 }

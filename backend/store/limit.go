@@ -8,15 +8,16 @@ import (
 	"carillon/backend/store/internal/sqlc"
 )
 
-// TakeRate counts one use of what a domain may do per hour: the name is a worker, or trigger.WebhookLimit. Refused uses
-// count as well. Without such a limit nothing is written.
-func (s *Store) TakeRate(ctx context.Context, tenant, domain, name string) (trigger.Ruling, error) {
-	if _, limited := trigger.LimitOf(name); !limited {
+// TakeRate counts one use of what a domain may do per hour: one job of a verb, for trigger.LimitName of its ref. Refused
+// uses count as well. Without such a limit nothing is written.
+func (s *Store) TakeRate(ctx context.Context, tenant, domain, ref string) (trigger.Ruling, error) {
+	u := useOf(tenant, domain, ref)
+	if u.name == "" {
 		return trigger.Ruling{Allowed: true}, nil
 	}
 	rulings, err := again(ctx, func() (r []trigger.Ruling, err error) {
 		err = s.tx(ctx, func(q *sqlc.Queries) error {
-			r, err = takeRates(ctx, q, []use{{tenant, domain, name}})
+			r, err = takeRates(ctx, q, []use{u})
 			return err
 		})
 		return r, err
@@ -27,14 +28,37 @@ func (s *Store) TakeRate(ctx context.Context, tenant, domain, name string) (trig
 	return rulings[0], nil
 }
 
+// GiveBackRate takes a use that was allowed off again, for it made nothing: it was a request that came before.
+func (s *Store) GiveBackRate(ctx context.Context, tenant, domain, ref string) error {
+	u := useOf(tenant, domain, ref)
+	if u.name == "" {
+		return nil
+	}
+	return wrap("give a use back", s.q(s.api).GiveBackRate(ctx, sqlc.GiveBackRateParams{
+		Tenant: u.tenant, Domain: u.domain, Kind: u.name, WindowSecs: trigger.LimitWindow.Seconds(),
+	}))
+}
+
+// HasRequest says whether a request for a job came before with this idempotency key (empty: no).
+func (s *Store) HasRequest(ctx context.Context, tenant, key string) (bool, error) {
+	if key == "" {
+		return false, nil
+	}
+	has, err := s.q(s.api).HasRequest(ctx, sqlc.HasRequestParams{Tenant: tenant, Key: key})
+	return has, wrap("look for a request", err)
+}
+
 // DropIdleRates forgets the counts of windows that are long over, up to page of them, and returns how many.
 func (s *Store) DropIdleRates(ctx context.Context, page int) (int, error) {
 	n, err := s.q(s.api).DropIdleRateLimits(ctx, int32(page))
 	return int(n), wrap("drop idle limits", err)
 }
 
-// use is one use of a limit.
+// use is one use of a limit; without a name, of none.
 type use struct{ tenant, domain, name string }
+
+// useOf is one job of a verb.
+func useOf(tenant, domain, ref string) use { return use{tenant, domain, trigger.LimitName(ref)} }
 
 // takeRates rules on uses, in their order. It locks the counts until the commit, after whatever else the transaction
 // locks.

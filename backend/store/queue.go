@@ -85,12 +85,24 @@ func (s *Store) PauseQueues(ctx context.Context, tenant, ref, reason string) ([]
 	})
 }
 
-// ResumeQueues takes the pause of the same tenant and ref back; what another pause covers stays paused. It returns the
-// queues that go on; of a pause that is not there, none.
-func (s *Store) ResumeQueues(ctx context.Context, tenant, ref string) ([]int32, error) {
-	return s.changeQueues(ctx, "resume queues", func(q *sqlc.Queries) ([]int32, error) {
-		return q.ResumeQueues(ctx, sqlc.ResumeQueuesParams{Tenant: tenant, Ref: ref})
+// ResumeQueues takes the pause of the same tenant and ref back; what another pause covers stays paused. Where no such
+// pause stands, nothing happens.
+func (s *Store) ResumeQueues(ctx context.Context, tenant, ref string) (job.Resumed, error) {
+	var done job.Resumed
+	_, err := s.changeQueues(ctx, "resume queues", func(q *sqlc.Queries) ([]int32, error) {
+		dropped, err := q.DropPause(ctx, sqlc.DropPauseParams{Tenant: tenant, Ref: ref})
+		if err != nil {
+			return nil, err
+		}
+		resumed, err := q.ResumeQueues(ctx, sqlc.ResumeQueuesParams{Tenant: tenant, Ref: ref})
+		if err != nil {
+			return nil, err
+		}
+		held, err := q.CountPaused(ctx, sqlc.CountPausedParams{Tenant: tenant, Ref: ref})
+		done = job.Resumed{Queues: len(resumed), WasPaused: dropped > 0, Held: int(held)}
+		return nil, err
 	})
+	return done, err
 }
 
 const (
@@ -142,6 +154,19 @@ func (s *Store) ListPauses(ctx context.Context) ([]job.Pause, error) {
 	out := make([]job.Pause, len(rows))
 	for i, r := range rows {
 		out[i] = job.Pause{Tenant: r.Tenant, Ref: r.Ref, Reason: r.Reason, At: r.PausedAt.Time.UTC()}
+	}
+	return out, nil
+}
+
+// ListWaitingRefs reads the refs, a hundred at most, whose jobs have been due for longer than a bound, longest first.
+func (s *Store) ListWaitingRefs(ctx context.Context, bound time.Duration) ([]job.WaitingRef, error) {
+	rows, err := s.q(s.api).ListWaitingRefs(ctx, bound.Seconds())
+	if err != nil {
+		return nil, wrap("list refs whose jobs wait", err)
+	}
+	out := make([]job.WaitingRef, len(rows))
+	for i, r := range rows {
+		out[i] = job.WaitingRef{Ref: r.Ref, Since: r.Since.Time.UTC()}
 	}
 	return out, nil
 }

@@ -42,8 +42,16 @@ func TestPauseCoversLaterQueues(t *testing.T) {
 			t.Errorf("started in a paused queue: %+v", got)
 		}
 		must(db.PauseQueues(ctx, "t2", "", ""))
-		if got := must(db.ResumeQueues(ctx, "", "m.a")); !slices.Equal(got, []int32{a.ID}) {
-			t.Errorf("resumed %v; the tenant's pause covers the other", got)
+		resume := func(tenant, ref string, want job.Resumed) {
+			t.Helper()
+			if got, err := db.ResumeQueues(ctx, tenant, ref); err != nil || got != want {
+				t.Errorf("resumed tenant %q, ref %q: %+v, %v, want %+v", tenant, ref, got, err, want)
+			}
+		}
+		resume("", "m.a", job.Resumed{Queues: 1, WasPaused: true, Held: 1}) // the tenant's pause covers the other
+		resume("", "m.a", job.Resumed{Held: 1})
+		if queues, err := db.ListQueues(ctx); err != nil || slices.ContainsFunc(queues, func(q job.Queue) bool { return q.ID == a.ID && q.Paused }) {
+			t.Errorf("queues %+v, %v", queues, err)
 		}
 		if p, err := db.ListPauses(ctx); err != nil || len(p) != 1 || p[0].Tenant != "t2" {
 			t.Errorf("pauses %+v, %v", p, err)
@@ -51,9 +59,10 @@ func TestPauseCoversLaterQueues(t *testing.T) {
 		if won := claimAll(t, db, ids...); len(won) != 2 {
 			t.Errorf("won %+v", won)
 		}
-		if got := must(db.ResumeQueues(ctx, "t2", "")); len(got) != 2 || len(must(db.ResumeQueues(ctx, "t2", ""))) != 0 {
-			t.Errorf("resumed %v", got)
-		}
+		resume("t2", "", job.Resumed{Queues: 2, WasPaused: true})
+		resume("t2", "", job.Resumed{})
+		must(db.PauseQueues(ctx, "", "m.none", "early"))
+		resume("", "m.none", job.Resumed{WasPaused: true})
 		must(db.PauseQueues(ctx, "", "", "all"))
 		queues, err := db.ListQueues(ctx)
 		if err != nil || len(queues) != 4 || slices.ContainsFunc(queues, func(q job.Queue) bool { return !q.Paused }) {

@@ -98,9 +98,8 @@ func insertTrigger(ctx context.Context, q *sqlc.Queries, t trigger.Trigger, queu
 	if err != nil || !t.Kind.Timed() {
 		return id, err
 	}
-	_, limited := trigger.LimitOf(t.Worker)
 	_, err = q.InsertTriggerRow(ctx, sqlc.InsertTriggerRowParams{
-		TriggerID: id, Shard: ring.Shard("@" + t.Key), Schedule: t.Timetable, NextExecution: ptr(first), Limited: limited,
+		TriggerID: id, Shard: ring.Shard("@" + t.Key), Schedule: t.Timetable, NextExecution: ptr(first), Limited: trigger.LimitName(t.Ref) != "",
 	})
 	return id, err
 }
@@ -182,6 +181,31 @@ func (s *Store) keyed(ctx context.Context, p *pool, k key, work func(q *sqlc.Que
 	}
 }
 
+// FindTriggerByMessage finds the first trigger of a tenant, of some workers, whose message is the one. However large
+// messages are, it holds a few mebibytes of them at a time. cron.ErrNotFound: there is none.
+func (s *Store) FindTriggerByMessage(ctx context.Context, tenant string, workers []string, is func(message []byte) bool) (trigger.Trigger, error) {
+	p := sqlc.ListTriggerMessagesParams{Tenant: tenant, Workers: workers, Page: 1000, MaxBytes: 4 << 20}
+	for {
+		var rows []sqlc.ListTriggerMessagesRow
+		err := s.jobTx(ctx, func(q *sqlc.Queries) (err error) { // planned for this tenant, not for any
+			rows, err = q.ListTriggerMessages(ctx, p)
+			return err
+		})
+		if err != nil {
+			return trigger.Trigger{}, wrap("find a trigger by its message", err)
+		}
+		for _, r := range rows {
+			if is(r.Message) {
+				return s.GetTrigger(ctx, tenant, r.Key)
+			}
+			p.After = r.ID
+		}
+		if len(rows) == 0 {
+			return trigger.Trigger{}, wrap("find a trigger by its message", fmt.Errorf("%w: no message is the one", cron.ErrNotFound))
+		}
+	}
+}
+
 // GetTrigger reads a trigger of a tenant (empty: of any) by its key. cron.ErrNotFound: there is none, or it was deleted.
 func (s *Store) GetTrigger(ctx context.Context, tenant, key string) (trigger.Trigger, error) {
 	r, err := s.q(s.api).GetTrigger(ctx, sqlc.GetTriggerParams{Tenant: tenant, Key: key})
@@ -202,7 +226,7 @@ func (s *Store) FindWebhook(ctx context.Context, key string) (trigger.Trigger, e
 
 func noTrigger(err error, key string) error {
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("%w: trigger %s", cron.ErrNotFound, cron.SafeText(key))
+		return fmt.Errorf("%w: no trigger %s", cron.ErrNotFound, cron.SafeText(key))
 	}
 	return err
 }
@@ -236,6 +260,6 @@ func toTrigger(r sqlc.GetTriggerRow) trigger.Trigger {
 		Ref: t.Ref, Priority: int(t.Priority), Retry: retryOf(t.MaxAttempts, t.BackoffMs, t.BackoffMaxMs), Timeout: milliseconds(t.TimeoutMs), Message: t.Message,
 		Options: t.Options, Debounce: t.Debounce, DebounceFor: time.Duration(t.DebounceMs) * time.Millisecond, Secret: t.Secret, CreatedBy: t.CreatedBy,
 		Rev: int(t.Rev), CreatedAt: t.CreatedAt.Time.UTC(), UpdatedAt: t.UpdatedAt.Time.UTC(), LastError: text(t.LastError),
-		Timetable: r.Schedule, Next: inUTC(r.NextExecution), CronJob: r.CronJobID, PausedAt: inUTC(r.PausedAt),
+		Timetable: r.Schedule, Next: inUTC(r.NextExecution), CronJob: r.CronJobID, PausedAt: inUTC(r.PausedAt), PausedNote: r.PausedNote,
 	}
 }

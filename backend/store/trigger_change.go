@@ -161,14 +161,23 @@ func (s *Store) PauseTrigger(ctx context.Context, tenant, key, reason string) (t
 	})
 }
 
-// ResumeTrigger lets the clock go on: slots that passed meanwhile are skipped_paused in the ledger, and the first one after
-// now is next. What has one slot only is not skipped, but fires, however late. For one that is not paused nothing changes.
+// ResumeTrigger lets the clock go on: slots that passed meanwhile are skipped_paused in the ledger, with the reason of the pause
+// and the note, and the first one after now is next. What has one slot only is not skipped, but fires, however late. For one that is not paused nothing changes.
 func (s *Store) ResumeTrigger(ctx context.Context, tenant, key, note string) (trigger.Trigger, error) {
 	return s.changeTrigger(ctx, "resume a trigger", tenant, key, func(l *locked) error {
 		if err := l.timed(); err != nil || l.row.PausedAt.IsZero() {
 			return err
 		}
 		l.row.PausedAt = time.Time{}
+		why, err := l.q.GetPausedNote(ctx, l.row.ID)
+		if err != nil {
+			return err
+		}
+		if why == "" || note == "" {
+			note = why + note
+		} else {
+			note = why + "; " + note
+		}
 		if l.row.SetAsideAt.IsZero() {
 			l.row.Enabled = true
 			if err := l.resumeSlots(ctx, note); err != nil {

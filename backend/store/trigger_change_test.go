@@ -151,15 +151,15 @@ func TestPatchedPausedAndDeleted(t *testing.T) {
 		}
 
 		paused, err := db.PauseTrigger(ctx, "t", made.Key, "why")
-		if err != nil || paused.PausedAt.IsZero() || get(t, db, made.CronJob).Enabled {
+		if err != nil || paused.PausedAt.IsZero() || paused.PausedNote != "why" || get(t, db, made.CronJob).Enabled {
 			t.Errorf("paused %+v, %v", paused, err)
 		}
 		rewind(db, patched, 800*24*time.Hour)
 		resumed, err := db.ResumeTrigger(ctx, "t", made.Key, "done")
-		if err != nil || !resumed.PausedAt.IsZero() || !resumed.Next.Equal(patched.Next) || !get(t, db, made.CronJob).Enabled {
+		if err != nil || !resumed.PausedAt.IsZero() || resumed.PausedNote != "" || !resumed.Next.Equal(patched.Next) || !get(t, db, made.CronJob).Enabled {
 			t.Errorf("resumed %+v, %v", resumed, err)
 		}
-		if runs := history(t, db, made.CronJob); len(runs) != 1 || runs[0].Verdict != cron.SkippedPaused || runs[0].Count < 2 || runs[0].Error != "paused: done" {
+		if runs := history(t, db, made.CronJob); len(runs) != 1 || runs[0].Verdict != cron.SkippedPaused || runs[0].Count < 2 || runs[0].Error != "paused: why; done" {
 			t.Errorf("ledger %+v", runs)
 		}
 

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
+	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
 	"carillon/backend/core/trigger"
 	"carillon/backend/store/internal/sqlc"
@@ -75,7 +77,7 @@ func (s *Store) TriggerStates(ctx context.Context, ids []int64) (map[int64]trigg
 		}
 		if r.ID != 0 {
 			state.Add(trigger.Ran{
-				ID: job.ID{N: r.ID, Salt: r.Salt}.String(), Status: statusOf(job.State(r.State), int(r.Attempt)), Started: inUTC(r.StartedAt), Error: r.Error, Manual: r.Manual,
+				ID: job.ID{N: r.ID, Salt: r.Salt}.String(), Status: statusOf(job.State(r.State), int(r.Attempt)), Started: inUTC(r.StartedAt), Error: trigger.ErrorText(cron.Verdict(r.Verdict), r.Error), Manual: r.Manual,
 			})
 		}
 		states[r.TriggerID] = state
@@ -101,12 +103,23 @@ const (
 	maybeCut  = 1 << 20  // a page with less than this was not cut for them
 )
 
-// ListQueueJobs reads a page of live jobs of a tenant, in order of their due time, with their requests; of one worker (a ref,
-// or the name of a verb; empty: of all). The page is shorter where requests are large. more says that others follow the
+// ListQueueJobs reads a page of live jobs of a tenant, in order of their due time, with their requests; of one worker (as
+// Purge; empty: of all). The page is shorter where requests are large. more says that others follow the
 // last one: its Due and ID are the next cursor.
 func (s *Store) ListQueueJobs(ctx context.Context, tenant, worker string, after job.Cursor, limit int) (jobs []job.Job, more bool, err error) {
+	ref := worker
+	if worker != "" && !strings.Contains(worker, ".") {
+		queues, err := s.q(s.api).ListTenantQueues(ctx, tenant)
+		if err != nil {
+			return nil, false, wrap("list the jobs of a tenant", err)
+		}
+		var known bool
+		if ref, known = trigger.FindVerb(worker, refsOf(queues)); !known {
+			return nil, false, nil
+		}
+	}
 	p := sqlc.ListQueueJobsParams{
-		Tenant: tenant, Worker: worker, AfterDue: stamp(or(after.Due, beginning)), AfterID: after.ID, Page: int32(limit) + 1, MaxBytes: maxListed,
+		Tenant: tenant, Ref: ref, AfterDue: stamp(or(after.Due, beginning)), AfterID: after.ID, Page: int32(limit) + 1, MaxBytes: maxListed,
 	}
 	var views []sqlc.GetJobRow
 	err = s.jobTx(ctx, func(q *sqlc.Queries) error {

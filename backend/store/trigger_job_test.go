@@ -118,8 +118,19 @@ func TestJobsAndStateOfATrigger(t *testing.T) {
 			t.Errorf("running: %+v", s)
 		}
 		retry(t, db, endOf(won[0], job.Outcome{Verdict: cron.Failed}))
-		if s := state(tr); s.Status != trigger.Running {
-			t.Errorf("between two attempts: %+v", s)
+		first := won[0].Started
+		if s := state(tr); s.Status != trigger.Running || !s.LastExecution.Equal(first) {
+			t.Errorf("between two attempts, since %v: %+v", first, s)
+		}
+		db.Exec("UPDATE carillon.jobs SET due_at = now()")
+		again := claimAll(t, db, live.ID)[0]
+		if s := state(tr); !again.Started.After(first) || !s.LastExecution.Equal(first) {
+			t.Errorf("in the second attempt, since %v: %+v", again.Started, s)
+		}
+		finish(t, db, endOf(again, job.Outcome{Verdict: cron.TimedOut, Text: "timed out: context deadline exceeded", Final: true}))
+		if s, j := state(tr), getJob(t, db, live.ID); s.LastError != "context deadline exceeded" || !s.LastExecution.Equal(first) || !s.LastFailure.Equal(first) || !j.Started.Equal(again.Started) ||
+			len(j.Errors) != 2 || !j.Errors[0].Started.Equal(first) || !j.Errors[1].Started.Equal(again.Started) {
+			t.Errorf("after two attempts from %v on: %+v, %+v", first, s, j.Errors)
 		}
 		ids = append(ids, live.ID)
 		jobs, err := db.ListTriggerJobs(t.Context(), tr.ID, 5)
@@ -227,11 +238,11 @@ func TestPurgeKeepsTheNewestAndTheLive(t *testing.T) {
 			}
 		}
 		purge("t", 60*day, 0)
-		purge("t", 14*day, 0, "nobody")
-		purge("t", 14*day, 30, "zip")           // 50 are kept
-		purge("t", 14*day, 1490+30, "mailer")   // the newest 10 and 30 of the urgent lane, and 10 more; of what went wrong the newest 50
-		purge("t", 14*day, 0)                   // nothing is left
-		purge("u", 0, 30, "mail.mailer", "zip") // by ref
+		purge("t", 14*day, 0, "nobody", "", "mail.nobody")
+		purge("t", 14*day, 30, "files")               // by the name of its module; 50 are kept
+		purge("t", 14*day, 1490+30, "mailer", "mail") // the newest 10 and 30 of the urgent lane, and 10 more; of what went wrong the newest 50
+		purge("t", 14*day, 0)                         // nothing is left
+		purge("u", 0, 30, "mail.mailer", "zip")       // by ref
 		if j := getJob(t, db, live); j.State != job.Ready {
 			t.Errorf("live %+v", j)
 		}
@@ -273,7 +284,7 @@ func TestListQueueJobs(t *testing.T) {
 	inZones(t, func(t *testing.T, db storetest.DB) {
 		mail, urgent, zip := putQueue(t, db, "t", "mail.mailer", 2), putQueue(t, db, "t", "mail.mailer", 4), putQueue(t, db, "t", "files.zip", 2)
 		putQueue(t, db, "u", "mail.mailer", 2)
-		want := map[string]int{"": 25, "mailer": 20, "files.zip": 5, "nobody": 0}
+		want := map[string]int{"": 25, "mailer": 20, "mail": 20, "mail.mailer": 20, "files.zip": 5, "zip": 5, "files": 5, "nobody": 0, "mail.nobody": 0}
 		ids := append(append(ready(t, db, mail, 10), ready(t, db, urgent, 10)...), ready(t, db, zip, 5)...)
 		claimAll(t, db, ids[3], ids[12])
 		for worker, n := range want {

@@ -201,7 +201,7 @@ func TestOneJobPerTriggerAndSlot(t *testing.T) {
 	for i := range 40 {
 		made := create(t, db, newTrigger(trigger.Every, "1s", func(tr *trigger.Trigger) {
 			if i%2 == 0 {
-				tr.Worker = "push" // limited: the other path
+				tr.Ref = "m.push" // limited: the other path
 			}
 		}))
 		rewind(db, made, 10*time.Second)
@@ -244,7 +244,7 @@ func TestOneJobPerTriggerAndSlot(t *testing.T) {
 	}
 	limit, _ := trigger.LimitOf("push")
 	var pushed int
-	db.Scan("SELECT count(*) FROM carillon.jobs WHERE envelope->>'worker' = 'push'", nil, &pushed)
+	db.Scan("SELECT count(*) FROM carillon.jobs j JOIN carillon.triggers t ON t.id = j.trigger_id WHERE t.ref = 'm.push'", nil, &pushed)
 	if late != pushed-limit {
 		t.Errorf("%d of %d put off, %d are allowed", late, pushed, limit)
 	}
@@ -257,7 +257,7 @@ func TestFiringsOverTheLimitArePutOff(t *testing.T) {
 	inZones(t, func(t *testing.T, db storetest.DB) {
 		limit, _ := trigger.LimitOf("push")
 		fireOne := func(domain string) cron.Firing {
-			made := create(t, db, newTrigger(trigger.At, "2026-01-02T03:04:05Z", func(tr *trigger.Trigger) { tr.Worker, tr.Domain = "push", domain }))
+			made := create(t, db, newTrigger(trigger.At, "2026-01-02T03:04:05Z", func(tr *trigger.Trigger) { tr.Worker, tr.Ref, tr.Domain = "an alias", "m.push", domain }))
 			if !get(t, db, made.CronJob).Limited {
 				t.Fatal("its row is not limited")
 			}
@@ -284,7 +284,7 @@ func TestFiringsOverTheLimitArePutOff(t *testing.T) {
 			t.Errorf("the window has counted %d", count)
 		}
 		// A claim that does not know of the limit does not win.
-		made := create(t, db, newTrigger(trigger.At, "2026-01-02T03:04:05Z", func(tr *trigger.Trigger) { tr.Worker = "push" }))
+		made := create(t, db, newTrigger(trigger.At, "2026-01-02T03:04:05Z", func(tr *trigger.Trigger) { tr.Ref = "push.any" }))
 		c := dueClaim(t, db, made.CronJob)
 		c.Limited = false
 		if fired := fire(t, db, c); len(fired) != 0 {

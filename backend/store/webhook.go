@@ -90,7 +90,7 @@ func (w *delivering) deliver(ctx context.Context, q *sqlc.Queries, key string) (
 	}
 	var open []sqlc.LockDebouncesRow
 	if w.out.Debounced {
-		if open, err = q.LockDebounces(ctx, []int64{w.hook.ID}); err != nil {
+		if open, err = lockWindows(ctx, q, []int64{w.hook.ID}, []int64{w.hook.DebounceMs}); err != nil {
 			return err
 		}
 	}
@@ -101,18 +101,23 @@ func (w *delivering) deliver(ctx context.Context, q *sqlc.Queries, key string) (
 	}
 	if !rulings[0].Allowed {
 		w.refused, w.out = &trigger.LimitError{Ruling: rulings[0]}, trigger.Delivery{}
+		if len(open) > 0 && open[0].Count == 0 {
+			if err := q.DropDebounces(ctx, []int64{w.hook.ID}); err != nil {
+				return err
+			}
+		}
 		if w.idempotency == "" {
 			return nil
 		}
 		return q.DropDeliveryKey(ctx, sqlc.DropDeliveryKeyParams{Tenant: w.hook.Tenant, Key: w.storedKey(key)})
 	}
 	if w.out.Debounced {
-		return w.collect(ctx, q, open)
+		return w.collect(ctx, q, open[0])
 	}
 	return w.makeJob(ctx, q)
 }
 
-func (w *delivering) worker() use { return use{w.hook.Tenant, w.hook.Domain, w.hook.Worker} }
+func (w *delivering) worker() use { return useOf(w.hook.Tenant, w.hook.Domain, w.hook.Ref) }
 
 // storedKey keeps the keys of deliveries apart from those of jobs, which have no control characters.
 func (w *delivering) storedKey(key string) string {
@@ -155,28 +160,25 @@ func (w *delivering) takeKey(ctx context.Context, q *sqlc.Queries, key string) (
 }
 
 // collect takes the delivery into the trigger's window. One that is over, or full, makes its job before.
-func (w *delivering) collect(ctx context.Context, q *sqlc.Queries, open []sqlc.LockDebouncesRow) error {
+func (w *delivering) collect(ctx context.Context, q *sqlc.Queries, open sqlc.LockDebouncesRow) error {
 	put := sqlc.PutDeliveryParams{TriggerID: w.hook.ID, DebounceMs: w.hook.DebounceMs, Payload: w.payload, Manual: w.manual}
-	if len(open) > 0 {
-		r := open[0]
-		window := toWindow(r.FireAt.Time, r.Count, r.Payloads, r.Manual)
-		next, over := window.Arrive(r.Now.Time.UTC(), time.Duration(w.hook.DebounceMs)*time.Millisecond, trigger.Arrival{Payload: w.payload, Manual: w.manual})
-		if over {
-			full := next.FireAt.Equal(window.FireAt)
-			if put.Replace = true; full {
-				put.FireAt = &next.FireAt
-			}
-			rulings, err := takeRates(ctx, q, []use{w.worker()})
-			if err != nil {
-				return err
-			}
-			made := trigger.Made{}
-			ended := []endedWindow{{trigger: w.hook.ID, use: w.worker(), kind: trigger.Webhook, window: window, early: full}}
-			if err := insertWindowJobs(ctx, q, ended, rulings, &made); err != nil {
-				return err
-			}
-			w.out.Ready = made.Jobs
+	window := toWindow(open.FireAt.Time, open.Count, open.Payloads, open.Manual)
+	next, over := window.Arrive(open.Now.Time.UTC(), time.Duration(w.hook.DebounceMs)*time.Millisecond, trigger.Arrival{Payload: w.payload, Manual: w.manual})
+	if over && window.Events > 0 {
+		full := next.FireAt.Equal(window.FireAt)
+		if put.Replace = true; full {
+			put.FireAt = &next.FireAt
 		}
+		rulings, err := takeRates(ctx, q, []use{w.worker()})
+		if err != nil {
+			return err
+		}
+		made := trigger.Made{}
+		ended := []endedWindow{{trigger: w.hook.ID, use: w.worker(), kind: trigger.Webhook, window: window, early: full}}
+		if err := insertWindowJobs(ctx, q, ended, rulings, &made); err != nil {
+			return err
+		}
+		w.out.Ready = made.Jobs
 	}
 	row, err := q.PutDelivery(ctx, put)
 	w.out.Closes = max(seconds(row.InSecs), 1)

@@ -159,7 +159,7 @@ func explainRPC(err error, r *remote) error {
 		return mend(fmt.Errorf(tried+"%w", rephrased{fmt.Sprintf(why, args...), ce}), "%s", hint)
 	}
 	at := r.base()
-	message := cmp.Or(clean(ce.Message(), 0), ce.Code().String())
+	message := cmp.Or(clean(strings.TrimPrefix(ce.Message(), "validation error: "), 0), ce.Code().String())
 	switch ce.Code() {
 	case connect.CodeUnavailable:
 		if !connect.IsWireError(ce) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"carillon/backend/controller"
@@ -31,6 +32,8 @@ type controllerCmd struct {
 
 	MaxInFlight int `env:"CARILLON_MAX_IN_FLIGHT" placeholder:"N" help:"Calls at the same time; further slots wait."`
 	KeepDays    int `env:"CARILLON_KEEP_DAYS" placeholder:"N" help:"How many days of history are kept."`
+
+	ReservedWorkers []string `env:"CARILLON_RESERVED_WORKERS" sep:"," placeholder:"NAMES" help:"Workers that only operators of a tenant (tokens of kind cli) may use: verbs, modules or module.verb, separated by commas."`
 
 	Beat       time.Duration `group:"timing" hidden:"" env:"CARILLON_BEAT" help:"How often to heartbeat."`
 	Silence    time.Duration `group:"timing" hidden:"" env:"CARILLON_SILENCE" help:"When a member that does not beat leaves the ring."`
@@ -68,7 +71,7 @@ func (c *controllerCmd) Run(ctx context.Context, a *app) error {
 	cfg.Logger = newLogger(a.stderr, c.LogFormat, c.LogLevel)
 	if c.Migrate {
 		if err := controller.Migrate(ctx, cfg.DatabaseURL, io.Discard); err != nil {
-			return err
+			return explainDatabase(err)
 		}
 	} else if err := requireSchema(ctx, cfg.DatabaseURL); err != nil {
 		return err
@@ -108,6 +111,14 @@ func (c *controllerCmd) config() (controller.Config, error) {
 	if c.KeepDays != 0 {
 		cfg.KeepDays = c.KeepDays
 	}
+	for _, name := range c.ReservedWorkers {
+		if name = strings.TrimSpace(name); name != "" {
+			cfg.Reserved = append(cfg.Reserved, name)
+		}
+	}
+	if err := cfg.Reserved.Check(); err != nil {
+		return cfg, usage{fmt.Errorf("--reserved-workers: %w", err)}
+	}
 	for _, t := range []struct {
 		to   *time.Duration
 		flag time.Duration
@@ -130,7 +141,7 @@ func requireSchema(ctx context.Context, url string) error {
 	defer cancel()
 	migrations, err := controller.MigrationStatus(bound, url)
 	if err != nil {
-		return mend(err, "is Postgres running, and is the database URL right?")
+		return explainDatabase(err)
 	}
 	if n := pending(migrations); n > 0 {
 		return mend(fmt.Errorf("the database's schema is old: %s of %d pending", plural(n, "migration"), len(migrations)),

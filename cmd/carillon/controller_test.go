@@ -3,10 +3,13 @@ package main
 import (
 	"errors"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"carillon/backend/controller"
+	"carillon/backend/core/permission"
 )
 
 func TestTokensGuardWhatOthersCanReach(t *testing.T) {
@@ -50,7 +53,7 @@ func TestFlagsReachTheController(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	write(t, file, " cluster \n")
 	c := controllerCmd{database: database{"postgres://x/y"}, Listen: "127.0.0.1:7800", AdminToken: "admin", ClusterTokenFile: file,
-		Beat: time.Millisecond, Drain: 2 * time.Second, TestClockSkew: -10 * time.Minute, KeepDays: 3}
+		Beat: time.Millisecond, Drain: 2 * time.Second, TestClockSkew: -10 * time.Minute, KeepDays: 3, ReservedWorkers: []string{"vault", " share-upload ", ""}}
 	cfg, err := c.config()
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +62,12 @@ func TestFlagsReachTheController(t *testing.T) {
 	want.DatabaseURL, want.Listen, want.Advertise, want.Version = "postgres://x/y", "127.0.0.1:7800", "http://127.0.0.1:7800", version
 	want.AdminToken, want.ClusterToken, want.Skew, want.KeepDays = "admin", "cluster", -10*time.Minute, 3
 	want.Timing.Beat, want.Timing.Drain = time.Millisecond, 2*time.Second
-	if cfg != want {
+	want.Reserved = permission.Reserved{"vault", "share-upload"}
+	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got  %+v\nwant %+v", cfg, want)
+	}
+	c.ReservedWorkers = []string{"a b"}
+	if _, err := c.config(); err == nil || !strings.Contains(err.Error(), `--reserved-workers: "a b" is no name of a worker`) {
+		t.Errorf("a name that is none: %v", err)
 	}
 }

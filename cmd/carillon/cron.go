@@ -100,7 +100,7 @@ type oneCronJob struct {
 // explain says which cron job is not there, in the same words whatever was tried.
 func (c oneCronJob) explain(tried string, err error) error {
 	if connect.CodeOf(err) == connect.CodeNotFound {
-		return mend(fmt.Errorf("%s %s: no cron job %s", tried, c.Ref, c.Ref), "`carillon cron ls` lists them, --removed also those whose verb is gone")
+		return mend(fmt.Errorf("%s %s: there is none", tried, c.Ref), "`carillon cron ls` lists them, --removed also those whose verb is gone")
 	}
 	return fmt.Errorf("%s %s: %w", tried, c.Ref, err)
 }

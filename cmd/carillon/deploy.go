@@ -69,6 +69,9 @@ func (c *deployCmd) Run(ctx context.Context, a *app, r *remote) error {
 	if err != nil {
 		return fmt.Errorf("plan the deploy of %s: %w", name, err)
 	}
+	if len(src.Module.Verbs) == 0 && plan.GetReplaces() == "" {
+		return mend(fmt.Errorf("deploy %s: it has no verbs", name), "put //carillon:cron or //carillon:verb above a function; README.md lists the directives")
+	}
 	if c.Output == "table" {
 		showPlan(a, name, plan)
 	}

@@ -32,6 +32,7 @@ func (c *devCmd) Help() string {
 	return `A private Postgres is started (or the one of DATABASE_URL used), then the controllers, each a process of its own, and a
 runner for every module. What runs is shown as it happens. A process that dies is started again: kill -9 a controller and
 watch nothing happen. A changed source file rebuilds and redeploys its module. Ctrl-C ends everything; the data are kept.
+A module that an earlier start deployed and this one does not serve is scaled to 0, and comes back when it is served again.
 
 Examples:
 
@@ -116,8 +117,12 @@ func (d *dev) serve(ctx context.Context, db *devdb.Server, dirs []string) error 
 		s := d.controller(i, addr)
 		all.Go(func() { s.run(ctx) })
 	}
+	idle := d.idler(modules)
 	for _, m := range modules {
 		all.Go(func() { m.run(ctx) })
+	}
+	if db.Private() { // in somebody else's database other modules are none of our business
+		all.Go(func() { idle.run(ctx) })
 	}
 	if err := d.awaitReady(ctx); err != nil {
 		return ignoreStop(ctx, err)

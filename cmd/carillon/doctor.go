@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"carillon/backend/controller"
 	carillonv1 "carillon/proto/carillon/v1"
@@ -38,7 +40,10 @@ func (c *doctorCmd) Run(ctx context.Context, a *app, r *remote) error {
 	if err != nil {
 		return err
 	}
-	checks := askController(ctx, cl, r)
+	checks, asked := askController(ctx, cl, r)
+	if asked != "" {
+		checks = append(checks, askOthers(ctx, cl, r, asked)...)
+	}
 	if c.DatabaseURL != "" {
 		checks = append(checks, checkMigrations(ctx, c.DatabaseURL))
 	}
@@ -67,8 +72,8 @@ func (c *doctorCmd) Run(ctx context.Context, a *app, r *remote) error {
 	return nil
 }
 
-// askController returns the findings of the controller, or that none can be had.
-func askController(ctx context.Context, cl *client, r *remote) []checkJSON {
+// askController returns the findings of the controller and its key, or that none can be had.
+func askController(ctx context.Context, cl *client, r *remote) (checks []checkJSON, key string) {
 	resp, err := cl.cluster.GetHealth(ctx, &carillonv1.GetHealthRequest{})
 	if err != nil {
 		k := checkJSON{Name: "controller"}
@@ -78,16 +83,72 @@ func askController(ctx context.Context, cl *client, r *remote) []checkJSON {
 		if errors.As(err, &p) {
 			k.Hint = p.hint
 		}
-		return []checkJSON{k}
+		return []checkJSON{k}, ""
 	}
-	checks := []checkJSON{{Name: "controller", OK: true, Detail: fmt.Sprintf("%s at %s, version %s", resp.GetController(), cl.url, resp.GetVersion())}}
+	checks = []checkJSON{{Name: "controller", OK: true, Detail: fmt.Sprintf("%s at %s, version %s", resp.GetController(), cl.url, resp.GetVersion())}}
 	if resp.GetVersion() != version {
 		checks[0].Detail += ", while this command is version " + version
 	}
 	for _, k := range resp.GetChecks() {
 		checks = append(checks, checkJSON{k.GetName(), k.GetOk(), k.GetDetail(), k.GetHint()})
 	}
+	return checks, resp.GetController()
+}
+
+// ownChecks are what each controller finds of itself; the rest is of the database, and the same everywhere.
+var ownChecks = map[string]bool{"upkeep": true, "clock offset": true, "ring": true, "migrations": true}
+
+// otherBound is how long the doctor waits for each of the other controllers.
+const otherBound = 5 * time.Second
+
+// askOthers returns what the other live controllers find wrong with themselves, and a line for all that are well.
+func askOthers(ctx context.Context, first *client, r *remote, asked string) (checks []checkJSON) {
+	resp, err := first.cluster.ListControllers(ctx, &carillonv1.ListControllersRequest{})
+	if err != nil {
+		return []checkJSON{{Name: "controllers", Detail: explainRPC(err, r).Error()}}
+	}
+	var well, unasked []string
+	for _, m := range resp.GetControllers() {
+		switch {
+		case m.GetKey() == asked:
+		case m.GetState() != "live":
+			unasked = append(unasked, m.GetKey()+" is "+m.GetState())
+		default:
+			wrong, err := askOther(ctx, m, r)
+			switch {
+			case err != nil:
+				unasked = append(unasked, m.GetKey()+" cannot be asked from here")
+			case len(wrong) == 0:
+				well = append(well, m.GetKey())
+			}
+			checks = append(checks, wrong...)
+		}
+	}
+	if len(well)+len(unasked) > 0 {
+		checks = append(checks, checkJSON{Name: "others", OK: true, Detail: strings.Join(append(list(well, func(key string) string { return key + " is well" }), unasked...), ", ")})
+	}
 	return checks
+}
+
+func askOther(ctx context.Context, m *carillonv1.Controller, r *remote) (wrong []checkJSON, err error) {
+	token, err := readToken(r.Token, r.TokenFile)
+	if err != nil {
+		return nil, err
+	}
+	cl, err := newClient(m.GetEndpoint(), token, otherBound)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := cl.cluster.GetHealth(ctx, &carillonv1.GetHealthRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range resp.GetChecks() {
+		if !k.GetOk() && ownChecks[k.GetName()] {
+			wrong = append(wrong, checkJSON{k.GetName() + " of " + m.GetKey(), false, k.GetDetail(), k.GetHint()})
+		}
+	}
+	return wrong, nil
 }
 
 // checkMigrations looks at the database from here.

@@ -25,10 +25,12 @@ type eventsPublishCmd struct {
 	Path    string `placeholder:"PATH" help:"Of a file, now."`
 	OldPath string `placeholder:"PATH" help:"Of a file, before."`
 	Tenant  string `placeholder:"NAME" help:"Whose document it is (default: the tenant default, or that of the token)."`
+
+	Idempotency string `placeholder:"KEY" help:"The same command again with the same key is the same event."`
 }
 
 func (c *eventsPublishCmd) Help() string {
-	return `What is acknowledged is not lost. The same command again is another event.
+	return `What is acknowledged is not lost. The same command again is another event, unless both have the same --idempotency key.
 
 Examples:
 
@@ -41,6 +43,8 @@ var eventVerbs = []string{"CREATED", "UPDATED", "DELETED"}
 
 func (c *eventsPublishCmd) Run(ctx context.Context, a *app, r *remote) error {
 	switch {
+	case len(c.Idempotency) > 256:
+		return usage{fmt.Errorf("--idempotency: a key has at most 256 bytes, this one %d", len(c.Idempotency))}
 	case !slices.Contains(eventVerbs, c.Verb):
 		return usage{mend(fmt.Errorf("%q is no verb of an event", clean(c.Verb, 40)), "one of %s", strings.Join(eventVerbs, ", "))}
 	case c.Doc == "-" && c.Old == "-":
@@ -48,17 +52,17 @@ func (c *eventsPublishCmd) Run(ctx context.Context, a *app, r *remote) error {
 	}
 	e := &carillonv1.Event{Type: c.Type, Verb: c.Verb, DocId: c.ID, Path: c.Path, OldPath: c.OldPath}
 	var err error
-	if e.Doc, err = readPayload(a.stdin, c.Doc); err != nil {
+	if e.Doc, err = readPayload(a.stdin, "document", c.Doc); err != nil {
 		return err
 	}
-	if e.Old, err = readPayload(a.stdin, c.Old); err != nil {
+	if e.Old, err = readPayload(a.stdin, "--old", c.Old); err != nil {
 		return err
 	}
 	cl, err := r.dial()
 	if err != nil {
 		return err
 	}
-	resp, err := cl.events.PublishEvents(ctx, &carillonv1.PublishEventsRequest{Tenant: c.Tenant, Events: []*carillonv1.Event{e}})
+	resp, err := cl.events.PublishEvents(ctx, &carillonv1.PublishEventsRequest{Tenant: c.Tenant, Events: []*carillonv1.Event{e}, IdempotencyKey: c.Idempotency})
 	if err != nil {
 		return fmt.Errorf("publish event: %w", err)
 	}

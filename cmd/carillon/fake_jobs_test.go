@@ -24,6 +24,7 @@ type fakeJobs struct {
 	hold     chan struct{}     // WatchJob waits for it before the last step
 	failAt   int               // the request to enqueue, from 1 on, that fails
 	dead     int               // jobs that can be re-driven
+	held     int32             // and that cannot
 	mu       sync.Mutex
 	requests []*carillonv1.EnqueueJobsRequest
 	listed   []*carillonv1.ListJobsRequest
@@ -59,10 +60,14 @@ func (f *fakeJobs) GetJob(_ context.Context, req *carillonv1.GetJobRequest) (*ca
 
 func missing(id string) error {
 	switch id {
+	case "xxx":
+		return connect.NewError(connect.CodeInvalidArgument, errString(`id: "xxx" is no job id`))
+	case "long":
+		return connect.NewError(connect.CodeInvalidArgument, errString("validation error: id: value length must be at most 64 characters"))
 	case "gone":
-		return connect.NewError(connect.CodeNotFound, errString("not found: job gone"))
+		return connect.NewError(connect.CodeNotFound, errString("no job gone"))
 	case "ended":
-		return connect.NewError(connect.CodeFailedPrecondition, errString("failed precondition: ended has ended: succeeded"))
+		return connect.NewError(connect.CodeFailedPrecondition, errString("ended has ended: succeeded"))
 	}
 	return nil
 }
@@ -127,7 +132,7 @@ func (f *fakeJobs) RedriveJobs(_ context.Context, req *carillonv1.RedriveJobsReq
 	f.redrives = append(f.redrives, req)
 	n := min(int(req.GetLimit()), f.dead)
 	f.dead -= n
-	return &carillonv1.RedriveJobsResponse{Redriven: int32(n), More: f.dead > 0}, nil
+	return &carillonv1.RedriveJobsResponse{Redriven: int32(n), More: f.dead > 0, Held: f.held}, nil
 }
 
 func (f *fakeJobs) PauseJobs(_ context.Context, req *carillonv1.PauseJobsRequest) (*carillonv1.PauseJobsResponse, error) {
@@ -138,16 +143,21 @@ func (f *fakeJobs) PauseJobs(_ context.Context, req *carillonv1.PauseJobsRequest
 }
 
 func (f *fakeJobs) ResumeJobs(_ context.Context, req *carillonv1.ResumeJobsRequest) (*carillonv1.ResumeJobsResponse, error) {
-	if req.GetTenant() == "acme" {
-		return &carillonv1.ResumeJobsResponse{Queues: 1}, nil
+	switch req.GetTenant() {
+	case "acme":
+		return &carillonv1.ResumeJobsResponse{Queues: 1, WasPaused: true}, nil
+	case "early":
+		return &carillonv1.ResumeJobsResponse{WasPaused: true}, nil
+	case "twice":
+		return &carillonv1.ResumeJobsResponse{WasPaused: true, Held: 2}, nil
 	}
-	return &carillonv1.ResumeJobsResponse{}, nil
+	return &carillonv1.ResumeJobsResponse{Held: 1}, nil
 }
 
 func (f *fakeJobs) ListQueues(context.Context, *carillonv1.ListQueuesRequest) (*carillonv1.ListQueuesResponse, error) {
 	return &carillonv1.ListQueuesResponse{
 		Queues: []*carillonv1.Queue{
-			{Tenant: "default", Ref: "m.send", Lane: 2, MaxRunning: 10, Running: 3}, {Tenant: "acme", Ref: "m.send", Lane: 4, PausedAt: at(0)},
+			{Tenant: "default", Ref: "m.send", Lane: 2, MaxRunning: 10, Running: 3}, {Tenant: "default", Ref: "m.send", Lane: 3, WaitingFor: "a deployment of module old"}, {Tenant: "acme", Ref: "m.send", Lane: 4, PausedAt: at(0)},
 		},
 		Pauses: []*carillonv1.Pause{{Tenant: "acme", PausedAt: at(0), Reason: "unpaid\x1b[2J"}},
 	}, nil

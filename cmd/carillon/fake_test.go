@@ -32,6 +32,7 @@ type fakeController struct {
 	refuse *connect.Error // of Deploy
 	health *carillonv1.GetHealthResponse
 	others []*carillonv1.Controller
+	live   []*carillonv1.Deployment
 
 	mu       sync.Mutex
 	runs     []*carillonv1.Run
@@ -138,6 +139,9 @@ func (f *fakeController) GetHealth(context.Context, *carillonv1.GetHealthRequest
 }
 
 func (f *fakeController) Plan(_ context.Context, req *carillonv1.PlanRequest) (*carillonv1.PlanResponse, error) {
+	if len(req.GetSchema().GetVerbs()) == 0 {
+		return &carillonv1.PlanResponse{}, nil
+	}
 	return &carillonv1.PlanResponse{Deployment: req.GetSchema().GetModule() + "-2", Replaces: req.GetSchema().GetModule() + "-1", Changes: []*carillonv1.Change{
 		{Kind: carillonv1.Change_KIND_ADDED, Ref: "heartbeat.beat", Schedule: "*/2 * * * * *", NextSlots: []*timestamppb.Timestamp{at(0), at(2), at(4)}},
 		{Kind: carillonv1.Change_KIND_REMOVED, Ref: "heartbeat.old", OldSchedule: "0 0 * * *"},
@@ -158,10 +162,18 @@ func (f *fakeController) Scale(_ context.Context, req *carillonv1.ScaleRequest) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.scaled = append(f.scaled, req)
+	for _, d := range f.live {
+		if d.GetModule() == req.GetModule() {
+			d.Replicas = req.GetReplicas()
+		}
+	}
 	return &carillonv1.ScaleResponse{Deployment: &carillonv1.Deployment{Key: "k", Module: req.GetModule(), Replicas: req.GetReplicas()}}, nil
 }
 
 func (f *fakeController) ListDeployments(context.Context, *carillonv1.ListDeploymentsRequest) (*carillonv1.ListDeploymentsResponse, error) {
+	if f.live != nil {
+		return &carillonv1.ListDeploymentsResponse{Deployments: f.live}, nil
+	}
 	return &carillonv1.ListDeploymentsResponse{Deployments: []*carillonv1.Deployment{
 		{Key: "heartbeat-1", Module: "heartbeat", Language: "go", Replicas: 1, Active: true, CronJobs: 1},
 	}}, nil

@@ -83,7 +83,7 @@ func TestNoCronJobIsSaidInTheSameWords(t *testing.T) {
 	f := startFake(t, &fakeController{})
 	for _, name := range strings.Fields("show pause") {
 		code, _, stderr := carillon(t, "cron", name, "no.where", "--controller", f.url)
-		if code != 1 || !strings.Contains(stderr, "no cron job no.where\nhint: `carillon cron ls`") {
+		if code != 1 || !strings.Contains(stderr, " cron job no.where: there is none\nhint: `carillon cron ls`") {
 			t.Errorf("%s: code %d, %q", name, code, stderr)
 		}
 	}

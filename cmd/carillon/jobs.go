@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -57,6 +58,7 @@ type jobJSON struct {
 	Progress       string          `json:"progress"`
 	Tags           []string        `json:"tags"`
 	CancelAsked    bool            `json:"cancel_asked"`
+	WaitingFor     string          `json:"waiting_for"` // a deployment, a verb, a runner; empty: none of these
 	Errors         []jobErrorJSON  `json:"errors"`
 	Payload        json.RawMessage `json:"payload"`
 	Output         json.RawMessage `json:"output"`
@@ -77,7 +79,7 @@ func jobRow(j *carillonv1.Job) jobJSON {
 		ExpiresAt: stamp(j.GetExpiresAt()), Slot: stamp(j.GetSlot()), Attempt: j.GetAttempt(), MaxAttempts: j.GetMaxAttempts(),
 		Backoff: lengthText(j.GetBackoff()), BackoffCeiling: lengthText(j.GetBackoffCeiling()), Timeout: lengthText(j.GetTimeout()),
 		RunID: j.GetRunId(), Controller: j.GetController(), ParentID: j.GetParentId(), Children: j.GetChildren(), Progress: j.GetProgress(),
-		Tags: append([]string{}, j.GetTags()...), CancelAsked: j.GetCancelAsked(), Payload: jsonValue(j.GetPayload()), Output: jsonValue(j.GetOutput()),
+		Tags: append([]string{}, j.GetTags()...), CancelAsked: j.GetCancelAsked(), WaitingFor: j.GetWaitingFor(), Payload: jsonValue(j.GetPayload()), Output: jsonValue(j.GetOutput()),
 		Errors: list(j.GetErrors(), func(e *carillonv1.JobError) jobErrorJSON {
 			return jobErrorJSON{stamp(e.GetAt()), e.GetAttempt(), e.GetRunId(), e.GetVerdict(), e.GetText()}
 		}),
@@ -123,6 +125,17 @@ func parseState(name string) (carillonv1.JobState, error) {
 	return carillonv1.JobState(s), nil
 }
 
+// explainJob says which job is not there, in the same words whatever was tried. Other errors keep theirs.
+func explainJob(tried, id string, err error) error {
+	switch code := connect.CodeOf(err); {
+	case code == connect.CodeNotFound:
+		return mend(rephrased{fmt.Sprintf("%s %s: there is none", tried, clean(id, 80)), err}, "`carillon jobs ls` lists the jobs that are kept")
+	case code == connect.CodeInvalidArgument && (strings.Contains(err.Error(), "is no job id") || strings.Contains(err.Error(), ": id: value ")):
+		return mend(rephrased{fmt.Sprintf("%s: %q is no job id", tried, clean(id, 80)), err}, "an id looks like j10jva1x4; `carillon jobs ls` lists them")
+	}
+	return fmt.Errorf("%s %s: %w", tried, clean(id, 80), err)
+}
+
 func stateColour(s carillonv1.JobState) string {
 	switch s {
 	case carillonv1.JobState_JOB_STATE_SUCCEEDED:
@@ -145,6 +158,8 @@ func stateCell(j *carillonv1.Job) string {
 		return name + " (cancel asked)"
 	case j.GetState() == carillonv1.JobState_JOB_STATE_BLOCKED:
 		return fmt.Sprintf("%s (%s)", name, children(j))
+	case j.GetWaitingFor() != "":
+		return name + " (cannot run)" // `jobs show` says why
 	}
 	return name
 }

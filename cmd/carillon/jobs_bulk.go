@@ -136,7 +136,8 @@ func (c *jobsEnqueueCmd) bulk(ctx context.Context, a *app, cl *client, template 
 func (b *bulker) read(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 64<<10), bulkLine)
-	for n := 1; lines.Scan(); n++ {
+	n := 1
+	for ; lines.Scan(); n++ {
 		text := bytes.TrimSpace(lines.Bytes())
 		if len(text) == 0 {
 			continue
@@ -155,7 +156,7 @@ func (b *bulker) read(ctx context.Context, in io.Reader) error {
 		b.batch, b.lines, b.size = append(b.batch, j), append(b.lines, n), b.size+size
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return fmt.Errorf("read the jobs: a line has more than %d bytes", bulkLine)
+		return fmt.Errorf("read the jobs: line %d has more than %d bytes, and the payload of a job at most %d", n, bulkLine, maxPayload)
 	} else if err != nil {
 		return fmt.Errorf("read the jobs: %w", err)
 	}

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"carillon/backend/core/cron"
+	"carillon/backend/core/job"
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
@@ -61,12 +63,12 @@ func (c *jobsEnqueueCmd) Run(ctx context.Context, a *app, r *remote) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	template, err := c.job(time.Now())
+	template, err := c.job()
 	if err != nil {
 		return err
 	}
-	if template.Payload, err = readPayload(a.stdin, c.Payload); err != nil {
-		return err
+	if template.Payload, err = readPayload(a.stdin, "payload", c.Payload); err != nil {
+		return fmt.Errorf("enqueue %s: %w", c.Ref, err)
 	}
 	cl, err := r.dial()
 	if err != nil {
@@ -131,12 +133,12 @@ func (c *jobsEnqueueCmd) ofOne() bool {
 }
 
 func isRef(s string) bool {
-	module, verb, ok := strings.Cut(s, ".")
-	return ok && module != "" && verb != ""
+	_, _, ok := cron.ParseRef(s)
+	return ok
 }
 
 // job is what the flags say, without a payload.
-func (c *jobsEnqueueCmd) job(now time.Time) (*carillonv1.NewJob, error) {
+func (c *jobsEnqueueCmd) job() (*carillonv1.NewJob, error) {
 	n := &carillonv1.NewJob{
 		Ref: c.Ref, Tenant: c.Tenant, Priority: c.Priority, Delay: optional(c.Delay), Timeout: optional(c.AttemptTimeout), MaxAttempts: c.Attempts,
 		Backoff: optional(c.Backoff), BackoffCeiling: optional(c.BackoffCeiling), Tags: c.Tag, UniqueKey: c.Unique, UniqueWindow: optional(c.UniqueWindow),
@@ -152,7 +154,7 @@ func (c *jobsEnqueueCmd) job(now time.Time) (*carillonv1.NewJob, error) {
 	switch d, err := time.ParseDuration(c.Expires); {
 	case c.Expires == "":
 	case err == nil && d > 0:
-		n.ExpiresAt = timestamppb.New(now.Add(d))
+		n.ExpiresIn = durationpb.New(d)
 	default:
 		t, err := time.Parse(time.RFC3339Nano, c.Expires)
 		if err != nil {
@@ -171,10 +173,10 @@ func optional(d time.Duration) *durationpb.Duration {
 }
 
 // maxPayload is what a controller takes; reading stops there.
-const maxPayload = 1 << 20
+const maxPayload = job.MaxPayload
 
-// readPayload reads a request as it stands on the command line, on the standard input or in a file.
-func readPayload(stdin io.Reader, arg string) ([]byte, error) {
+// readPayload reads JSON (what: its name in errors) as it stands on the command line, on the standard input or in a file.
+func readPayload(stdin io.Reader, what, arg string) ([]byte, error) {
 	var b []byte
 	switch {
 	case arg == "":
@@ -182,33 +184,34 @@ func readPayload(stdin io.Reader, arg string) ([]byte, error) {
 	case arg == "-":
 		var err error
 		if b, err = io.ReadAll(io.LimitReader(stdin, maxPayload+1)); err != nil {
-			return nil, fmt.Errorf("read the request: %w", err)
+			return nil, fmt.Errorf("read the %s from the standard input: %w", what, err)
 		}
 	case strings.HasPrefix(arg, "@"):
 		f, err := os.Open(arg[1:])
 		if err != nil {
-			return nil, fmt.Errorf("read the request: %w", err)
+			return nil, fmt.Errorf("read the %s: %w", what, err)
 		}
 		defer f.Close()
 		if b, err = io.ReadAll(io.LimitReader(f, maxPayload+1)); err != nil {
-			return nil, fmt.Errorf("read the request: %w", err)
+			return nil, fmt.Errorf("read the %s: %w", what, err)
 		}
 	default:
 		b = []byte(arg)
 	}
 	if len(b) > maxPayload {
-		return nil, fmt.Errorf("the request has more than %d bytes, which is all that is accepted", maxPayload)
+		return nil, mend(fmt.Errorf("%s: has more than %d bytes, and at most that many are accepted", what, maxPayload),
+			"keep what is large elsewhere, and enqueue where it is found")
 	}
-	return b, validRequest(b)
+	return b, validRequest(what, b)
 }
 
 // validRequest refuses what is no JSON, and says where.
-func validRequest(b []byte) error {
+func validRequest(what string, b []byte) error {
 	var v json.RawMessage
 	err := json.Unmarshal(b, &v)
 	if bad := (*json.SyntaxError)(nil); errors.As(err, &bad) {
 		from := max(0, min(int(bad.Offset)-1, len(b))-20)
-		return mend(fmt.Errorf("the request is no JSON: %w, near %q", err, clean(string(b[from:min(int(bad.Offset)+20, len(b))]), 60)),
+		return mend(fmt.Errorf("%s: is no JSON: %w, near %q", what, err, clean(string(b[from:min(int(bad.Offset)+20, len(b))]), 60)),
 			"in a shell, put it in single quotes: '{\"to\": \"ann\"}'; or use @FILE")
 	}
 	return err
@@ -252,6 +255,8 @@ func refusalHint(e *carillonv1.EnqueueError) string {
 		return "the idempotency key belongs to another request: use a new key"
 	case e.GetCode() == "unavailable":
 		return "try again; with --idempotency KEY no job is made twice"
+	case e.GetField() == "payload" && strings.Contains(e.GetMessage(), "bytes"):
+		return "keep what is large elsewhere, and enqueue where it is found"
 	case strings.HasPrefix(e.GetField(), "payload"):
 		return "the request does not fit the verb; `carillon schema DIR` shows its type"
 	}

@@ -19,6 +19,9 @@ type jobFilter struct {
 }
 
 func (f *jobFilter) request(now time.Time) (*carillonv1.ListJobsRequest, error) {
+	if f.Ref != "" && !isRef(f.Ref) {
+		return nil, usage{mend(fmt.Errorf("--ref: %q is no verb", clean(f.Ref, 80)), "write it as module.verb; --module chooses a whole module")}
+	}
 	req := &carillonv1.ListJobsRequest{Ref: f.Ref, Module: f.Module, Tenant: f.Tenant, Tag: f.Tag}
 	var err error
 	if req.From, err = parseInstant("--from", f.From, now); err != nil {

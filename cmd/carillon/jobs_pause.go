@@ -18,7 +18,7 @@ type covered struct {
 func (c *covered) check() error {
 	switch named := c.Ref != "" || c.Tenant != ""; {
 	case !named && !c.All:
-		return usage{mend(errors.New("what?"), "name a verb (module.verb), a tenant with --tenant, or --all for everything")}
+		return usage{mend(errors.New("which jobs?"), "name a verb (module.verb), a tenant with --tenant, or --all for everything")}
 	case named && c.All:
 		return usage{errors.New("--all is everything; it goes without a verb and a tenant")}
 	case c.Ref != "" && !isRef(c.Ref):
@@ -124,11 +124,29 @@ func (c *jobsResumeCmd) Run(ctx context.Context, a *app, r *remote) error {
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", &c.covered, err)
 	}
-	return c.print(a, coveredJSON{c.Ref, c.Tenant, resp.GetQueues()}, func() {
-		if resp.GetQueues() == 0 {
-			fmt.Fprintf(a.stdout, "no queue goes on by this; `carillon jobs queues` lists the pauses\n")
-			return
-		}
-		fmt.Fprintf(a.stdout, "%s start again (%s)\n", &c.covered, plural(int(resp.GetQueues()), "queue"))
-	})
+	row := resumedJSON{coveredJSON{c.Ref, c.Tenant, resp.GetQueues()}, resp.GetWasPaused(), resp.GetHeld()}
+	return c.print(a, row, func() { fmt.Fprintln(a.stdout, row.text(&c.covered)) })
+}
+
+type resumedJSON struct {
+	coveredJSON
+	WasPaused bool  `json:"was_paused"`
+	Held      int32 `json:"held"` // by another pause
+}
+
+// text says what became of a pause, and what still holds the jobs back.
+func (r resumedJSON) text(c *covered) string {
+	held := ""
+	if r.Held > 0 {
+		held = fmt.Sprintf("; another pause holds %s, see `carillon jobs queues`", plural(int(r.Held), "queue"))
+	}
+	switch {
+	case !r.WasPaused:
+		return fmt.Sprintf("there is no pause of %s: nothing was changed%s", c, held)
+	case r.Queues == 0 && held != "":
+		return fmt.Sprintf("the pause of %s is taken back, and none of them starts yet%s", c, held)
+	case r.Queues == 0:
+		return fmt.Sprintf("the pause of %s is taken back; there was no such job yet", c)
+	}
+	return fmt.Sprintf("%s start again (%s)%s", c, plural(int(r.Queues), "queue"), held)
 }

@@ -35,6 +35,7 @@ type queueJSON struct {
 	PausedAt   *string `json:"paused_at"`
 	MaxRunning int32   `json:"max_running"` // 0: no bound
 	Running    int32   `json:"running"`     // where there is a bound
+	WaitingFor string  `json:"waiting_for"` // a deployment, a verb, a runner; empty: none of these
 }
 
 type pauseJSON struct {
@@ -55,7 +56,7 @@ func (c *jobsQueuesCmd) Run(ctx context.Context, a *app, r *remote) error {
 	}
 	rows := queuesJSON{
 		Queues: list(resp.GetQueues(), func(q *carillonv1.Queue) queueJSON {
-			return queueJSON{q.GetRef(), q.GetTenant(), q.GetLane(), stamp(q.GetPausedAt()), q.GetMaxRunning(), q.GetRunning()}
+			return queueJSON{q.GetRef(), q.GetTenant(), q.GetLane(), stamp(q.GetPausedAt()), q.GetMaxRunning(), q.GetRunning(), q.GetWaitingFor()}
 		}),
 		Pauses: list(resp.GetPauses(), func(p *carillonv1.Pause) pauseJSON {
 			return pauseJSON{p.GetRef(), p.GetTenant(), stamp(p.GetPausedAt()), p.GetReason()}
@@ -80,8 +81,11 @@ func (c *jobsQueuesCmd) Run(ctx context.Context, a *app, r *remote) error {
 func queueTable(a *app, queues []*carillonv1.Queue) {
 	a.table([]string{"ref", "tenant", "priority", "starts", "running"}, list(queues, func(q *carillonv1.Queue) []string {
 		starts, running := a.paint(green, "on"), "-"
-		if q.GetPausedAt() != nil {
+		switch {
+		case q.GetPausedAt() != nil:
 			starts = a.paint(yellow, "paused")
+		case q.GetWaitingFor() != "":
+			starts = a.paint(red, "waits for "+clean(q.GetWaitingFor(), 120))
 		}
 		if q.GetMaxRunning() > 0 {
 			running = fmt.Sprintf("%d of %d", q.GetRunning(), q.GetMaxRunning())

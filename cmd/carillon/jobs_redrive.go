@@ -36,6 +36,7 @@ Examples:
 type redrivenJSON struct {
 	Redriven int  `json:"redriven"`
 	More     bool `json:"more"` // match, beyond the limit
+	Held     int  `json:"held"` // stay dead: live jobs have their unique keys
 }
 
 func (c *jobsRedriveCmd) Run(ctx context.Context, a *app, r *remote) error {
@@ -82,7 +83,7 @@ func (c *jobsRedriveCmd) redrive(ctx context.Context, a *app, r *remote, req *ca
 			return fmt.Errorf("re-drive jobs, after %d: %w", done.Redriven, err)
 		}
 		done.Redriven += int(resp.GetRedriven())
-		done.More = resp.GetMore()
+		done.More, done.Held = resp.GetMore(), int(resp.GetHeld()) // each call begins anew with the latest
 		if resp.GetRedriven() == 0 {
 			break
 		}
@@ -91,6 +92,9 @@ func (c *jobsRedriveCmd) redrive(ctx context.Context, a *app, r *remote, req *ca
 		fmt.Fprintf(a.stdout, "%s live again", plural(done.Redriven, "job"))
 		if done.More {
 			fmt.Fprint(a.stdout, "; more match")
+		}
+		if done.Held > 0 {
+			fmt.Fprintf(a.stdout, "; %s not, as live jobs have their unique keys (`carillon jobs retry ID` names the one)", plural(done.Held, "job"))
 		}
 		fmt.Fprintln(a.stdout)
 	})
@@ -103,8 +107,6 @@ func (c *jobsRedriveCmd) check() error {
 		return usage{errors.New("ids and flags that choose jobs exclude each other")}
 	case len(c.IDs) == 0 && !filtered && !c.All:
 		return usage{mend(errors.New("which jobs?"), "give ids, or choose by --ref, --module, --tenant, --tag, --from or --to; --all is all of them")}
-	case c.Ref != "" && !isRef(c.Ref):
-		return usage{mend(fmt.Errorf("%q is no verb", clean(c.Ref, 80)), "write it as module.verb")}
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (c *jobsShowCmd) Run(ctx context.Context, a *app, r *remote) error {
 	}
 	resp, err := cl.jobs.GetJob(ctx, &carillonv1.GetJobRequest{Id: c.ID})
 	if err != nil {
-		return fmt.Errorf("show job %s: %w", c.ID, err)
+		return explainJob("show job", c.ID, err)
 	}
 	j := resp.GetJob()
 	return c.print(a, jobRow(j), func() { showJob(a, j, time.Now()) })
@@ -56,7 +56,7 @@ func showJob(a *app, j *carillonv1.Job, now time.Time) {
 	}
 	for _, l := range [][2]string{
 		{"job", j.GetId()}, {"ref", clean(j.GetRef(), 0)}, {"tenant", clean(j.GetTenant(), 0)},
-		{"state", a.paint(stateColour(j.GetState()), stateCell(j))}, {"progress", clean(j.GetProgress(), 0)},
+		{"state", a.paint(stateColour(j.GetState()), stateCell(j))}, {"waits for", clean(j.GetWaitingFor(), 0)}, {"progress", clean(j.GetProgress(), 0)},
 		{"priority", fmt.Sprint(j.GetPriority())}, {"tags", clean(strings.Join(j.GetTags(), ", "), 0)},
 		{"created", at(j.GetCreatedAt())}, {"due", at(j.GetDueAt())}, {"slot", at(j.GetSlot())}, {"started", at(j.GetStartedAt())},
 		{"ended", at(j.GetEndedAt())}, {"took", strings.Trim(jobTook(j), "-")}, {"expires", at(j.GetExpiresAt())},

@@ -28,7 +28,7 @@ func steer(a *app, r *remote, l listing, ids []string, tried string, do func(id 
 			}
 			continue
 		}
-		err = fmt.Errorf("%s %s: %w", tried, id, err)
+		err = explainJob(tried, id, err)
 		if len(ids) == 1 && l.Output == "table" || !isFinal(err) && !isRefusal(err) {
 			return fmt.Errorf("%w%s", err, unreached(len(ids)-i-1))
 		}

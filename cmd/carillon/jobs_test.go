@@ -73,6 +73,8 @@ func TestCommandLinesOfJobs(t *testing.T) {
 		{[]string{"pause"}, "--all for everything"},
 		{[]string{"pause", "m.v", "--all"}, "--all is everything"},
 		{[]string{"resume", "mail"}, `"mail" is no verb`},
+		{[]string{"ls", "--ref", "mail"}, `--ref: "mail" is no verb`},
+		{[]string{"dead", "--ref", "m.send_out"}, `"m.send_out" is no verb`},
 		{[]string{"redrive"}, "which jobs?"},
 		{[]string{"redrive", "j1", "--ref", "m.v"}, "exclude each other"},
 		{[]string{"cancel"}, "expected \"<id>"},
@@ -112,10 +114,10 @@ func TestEnqueueSendsWhatTheFlagsSay(t *testing.T) {
 		n.GetBackoffCeiling().AsDuration() != 9*time.Second || n.GetExpiresAt().AsTime().Day() != 1 || n.Delay != nil {
 		t.Errorf("sent %v", n)
 	}
-	if got := decode[object](t, f, "jobs", "enqueue", "m.send", "--delay", "5s", "--unique", "held"); got["id"] != "j2.0" || got["existing"] != true {
+	if got := decode[object](t, f, "jobs", "enqueue", "m.send", "--delay", "5s", "--expires", "15m", "--unique", "held"); got["id"] != "j2.0" || got["existing"] != true {
 		t.Errorf("says %v", got)
 	}
-	if n := f.requests[1].GetJobs()[0]; n.GetDelay().AsDuration() != 5*time.Second || n.Priority != nil || len(n.GetPayload()) > 0 || n.GetTimeout() != nil {
+	if n := f.requests[1].GetJobs()[0]; n.GetDelay().AsDuration() != 5*time.Second || n.GetExpiresIn().AsDuration() != 15*time.Minute || n.ExpiresAt != nil || n.Priority != nil || len(n.GetPayload()) > 0 || n.GetTimeout() != nil {
 		t.Errorf("sent %v", n)
 	}
 	stdin(t, "[1,\n2]\n")
@@ -259,7 +261,7 @@ func TestWatchShowsEachChange(t *testing.T) {
 	if code != 0 || len(lines) != 3 || !strings.Contains(lines[0], "ready") || !strings.Contains(lines[1], "half") || !strings.Contains(lines[2], "took 2s") || strings.Contains(stdout, "\x1b") {
 		t.Errorf("code %d, %q, %s", code, stdout, stderr)
 	}
-	if code, stdout, stderr := carillon(t, "jobs", "watch", "gone", "--controller", f.url); code != 1 || stdout != "" || !strings.Contains(stderr, "watch job gone: not found") {
+	if code, stdout, stderr := carillon(t, "jobs", "watch", "gone", "--controller", f.url); code != 1 || stdout != "" || !strings.Contains(stderr, "watch job gone: there is none\nhint: ") {
 		t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
 	if code, _, stderr := carillon(t, "jobs", "watch", "j7", "--controller", "http://127.0.0.1:1"); code != 1 || !strings.Contains(stderr, "is a controller running") {
@@ -312,7 +314,7 @@ func TestShowTellsAll(t *testing.T) {
 	if got := decode[object](t, f, "jobs", "show", "j7"); got["payload"].(object)["to"].(object)["name"] != "ann" || got["parent_id"] != "j1" {
 		t.Errorf("%v", got)
 	}
-	if code, _, stderr := carillon(t, "jobs", "show", "gone", "--controller", f.url); code != 1 || !strings.Contains(stderr, "show job gone: not found") {
+	if code, _, stderr := carillon(t, "jobs", "show", "gone", "--controller", f.url); code != 1 || !strings.Contains(stderr, "show job gone: there is none\nhint: ") {
 		t.Errorf("code %d, stderr %q", code, stderr)
 	}
 }
@@ -320,7 +322,7 @@ func TestShowTellsAll(t *testing.T) {
 func TestSteeringJobsGoesOnBehindRefusals(t *testing.T) {
 	f := startFake(t, &fakeController{})
 	code, stdout, stderr := carillon(t, "jobs", "cancel", "j1", "gone", "ended", "running", "--reason", "why", "--controller", f.url)
-	if code != 1 || !strings.Contains(stdout, "j1 is cancelled\nrunning runs; its verb is asked to end") || !strings.Contains(stderr, "cancel job gone: not found") || !strings.Contains(stderr, "has ended") {
+	if code != 1 || !strings.Contains(stdout, "j1 is cancelled\nrunning runs; its verb is asked to end") || !strings.Contains(stderr, "cancel job gone: there is none\n") || !strings.Contains(stderr, "cancel job ended: ended has ended: succeeded\n") {
 		t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
 	if code, stdout, _ := carillon(t, "jobs", "retry", "j1", "j2", "--controller", f.url); code != 0 || stdout != "j1 is due now (ready)\nj2 is due now (ready)\n" {
@@ -342,19 +344,23 @@ func TestPausesNameWhatTheyCover(t *testing.T) {
 	if got := decode[object](t, f, "jobs", "pause", "--all"); got["queues"] != 2.0 || f.paused[1].GetRef() != "" || f.paused[0].GetReason() != "unpaid" {
 		t.Errorf("%v", got)
 	}
-	if _, stdout, _ := carillon(t, "jobs", "resume", "--tenant", "acme", "--controller", f.url); !strings.Contains(stdout, "start again (1 queue)") {
-		t.Errorf("%q", stdout)
-	}
-	if _, stdout, _ := carillon(t, "jobs", "resume", "--all", "--controller", f.url); !strings.Contains(stdout, "no queue goes on") {
-		t.Errorf("%q", stdout)
+	for what, want := range map[string]string{
+		"--tenant=acme":  "the jobs of tenant acme start again (1 queue)\n",
+		"--tenant=early": "the pause of the jobs of tenant early is taken back; there was no such job yet\n",
+		"--tenant=twice": "the pause of the jobs of tenant twice is taken back, and none of them starts yet; another pause holds 2 queues, see `carillon jobs queues`\n",
+		"--all":          "there is no pause of all jobs: nothing was changed; another pause holds 1 queue, see `carillon jobs queues`\n",
+	} {
+		if code, stdout, _ := carillon(t, "jobs", "resume", what, "--controller", f.url); code != 0 || stdout != want {
+			t.Errorf("resume %s: code %d, %q", what, code, stdout)
+		}
 	}
 	_, stdout, _ = carillon(t, "jobs", "queues", "--controller", f.url)
-	for _, want := range []string{"400-599", "3 of 10", "800-1000", "paused", "the jobs of tenant acme are paused since 2026-01-31 12:00:00 UTC", "unpaid"} {
+	for _, want := range []string{"400-599", "3 of 10", "800-1000", "paused", "waits for a deployment of module old", "the jobs of tenant acme are paused since 2026-01-31 12:00:00 UTC", "unpaid"} {
 		if !strings.Contains(stdout, want) || strings.Contains(stdout, "\x1b") {
 			t.Errorf("%q lacks %q", stdout, want)
 		}
 	}
-	if got := decode[queuesJSON](t, f, "jobs", "queues"); len(got.Queues) != 2 || len(got.Pauses) != 1 || got.Queues[1].PausedAt == nil {
+	if got := decode[queuesJSON](t, f, "jobs", "queues"); len(got.Queues) != 3 || len(got.Pauses) != 1 || got.Queues[1].WaitingFor == "" || got.Queues[2].PausedAt == nil {
 		t.Errorf("%+v", got)
 	}
 }
@@ -373,6 +379,10 @@ func TestRedriveIsBoundedByWhatIsDeadNow(t *testing.T) {
 		t.Errorf("asked %v", f.redrives[0])
 	}
 	if code, stdout, _ := carillon(t, "jobs", "redrive", "--all", "-y", "--controller", f.url); code != 0 || stdout != "1300 jobs live again\n" {
+		t.Errorf("code %d, %q", code, stdout)
+	}
+	f.dead, f.held = 2, 3
+	if code, stdout, _ := carillon(t, "jobs", "redrive", "--all", "-y", "--controller", f.url); code != 0 || !strings.HasPrefix(stdout, "2 jobs live again; 3 jobs not, as live jobs have their unique keys") {
 		t.Errorf("code %d, %q", code, stdout)
 	}
 	if code, stdout, _ := carillon(t, "jobs", "redrive", "j1", "j2", "--controller", f.url); code != 0 || strings.Count(stdout, "is due now") != 2 {

@@ -122,7 +122,7 @@ func followJob(ctx context.Context, a *app, r *remote, cl *client, id string, sh
 		case err == nil:
 			return last, nil
 		case !spoke && try == 0, isFinal(err):
-			return nil, fmt.Errorf("watch job %s: %w", id, err)
+			return nil, explainJob("watch job", id, err)
 		case spoke:
 			pause = watchFirstGap
 			fmt.Fprintf(a.stderr, "lost %s, going on: %s\n", others[try%len(others)].url, clean(err.Error(), 200))

@@ -53,7 +53,7 @@ func TestCommandLine(t *testing.T) {
 		{"bad address", []string{"controller", "--database-url", "postgres://x/y", "--listen", "7800"}, 2, "", "127.0.0.1:7800"},
 		{"open dev", []string{"dev", "--listen", "0.0.0.0:7800", "."}, 2, "", "it uses no tokens"},
 		{"no such module", []string{"dev", "./nowhere"}, 2, "", "./nowhere is no directory"},
-		{"no such directory", []string{"schema", "./nowhere"}, 1, "", "no such file or directory"},
+		{"no such directory", []string{"schema", "./nowhere"}, 1, "", "carillon: read module ./nowhere: no such file or directory\n"},
 		{"build to nowhere", []string{"build", "."}, 2, "", "--out"},
 		{"unknown shell", []string{"completion", "tcsh"}, 2, "", "must be one of"},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"carillon/backend/controller"
+	"carillon/backend/core/cron"
 )
 
 // migrateCmd groups what changes the database's schema.
@@ -28,6 +29,14 @@ func (d database) url() (string, error) {
 	return d.DatabaseURL, nil
 }
 
+// explainDatabase says what to look at when the database does not answer.
+func explainDatabase(err error) error {
+	if errors.Is(err, cron.ErrUnavailable) {
+		return mend(err, "is Postgres running, and is the database URL right?")
+	}
+	return err
+}
+
 type migrateUpCmd struct{ database }
 
 func (c *migrateUpCmd) Run(ctx context.Context, a *app) error {
@@ -35,7 +44,7 @@ func (c *migrateUpCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return controller.Migrate(ctx, url, a.stdout)
+	return explainDatabase(controller.Migrate(ctx, url, a.stdout))
 }
 
 type migrateDownCmd struct{ database }
@@ -45,7 +54,7 @@ func (c *migrateDownCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return controller.MigrateDown(ctx, url, a.stdout)
+	return explainDatabase(controller.MigrateDown(ctx, url, a.stdout))
 }
 
 type migrateStatusCmd struct {
@@ -60,7 +69,7 @@ func (c *migrateStatusCmd) Run(ctx context.Context, a *app) error {
 	}
 	migrations, err := controller.MigrationStatus(ctx, url)
 	if err != nil {
-		return err
+		return explainDatabase(err)
 	}
 	type row struct {
 		Version   int64   `json:"version"`

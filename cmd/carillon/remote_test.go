@@ -130,6 +130,13 @@ func TestDeployShowsThePlanFirst(t *testing.T) {
 	}
 
 	f.refuse = connect.NewError(connect.CodeFailedPrecondition, errString("no runner came within 30s"))
+	empty := t.TempDir()
+	write(t, filepath.Join(empty, "go.mod"), "module empty\n\ngo 1.26\n")
+	write(t, filepath.Join(empty, "empty.go"), "package empty\n")
+	sent := len(f.deployed)
+	if code, stdout, stderr := carillon(t, "deploy", empty, "--controller", f.url); code != 1 || stdout != "" || !strings.HasPrefix(stderr, "carillon: deploy empty: it has no verbs\nhint: put //carillon:cron") || len(f.deployed) != sent {
+		t.Errorf("code %d, %q, %q", code, stdout, stderr)
+	}
 	if code, _, stderr := carillon(t, "deploy", "../../examples/heartbeat", "--controller", f.url); code != 1 || !strings.Contains(stderr, "deploy heartbeat: no runner came") {
 		t.Errorf("code %d, stderr %q", code, stderr)
 	}
@@ -149,7 +156,7 @@ func TestSteering(t *testing.T) {
 	if c := decode[[]object](t, f, "controllers"); len(c) != 1 || c[0]["pid"] != 42.0 {
 		t.Errorf("controllers says %v", c)
 	}
-	if code, _, stderr := carillon(t, "cron", "show", "no.where", "--controller", f.url); code != 1 || !strings.Contains(stderr, "show cron job no.where: no cron job no.where") {
+	if code, _, stderr := carillon(t, "cron", "show", "no.where", "--controller", f.url); code != 1 || !strings.Contains(stderr, "show cron job no.where: there is none") {
 		t.Errorf("code %d, stderr %q", code, stderr)
 	}
 }
@@ -215,6 +222,20 @@ func TestDoctorSaysWhatToDo(t *testing.T) {
 	f.health.Checks = f.health.Checks[:1]
 	if code, _, _ := carillon(t, "doctor", "--controller", f.url); code != 0 {
 		t.Errorf("all is well, but the code is %d", code)
+	}
+	// What another controller finds wrong with itself is told, too; what it says of the database is known.
+	other := startFake(t, &fakeController{health: &carillonv1.GetHealthResponse{Controller: "ctl-2", Version: version, Checks: []*carillonv1.Check{
+		{Name: "overdue", Detail: "2 cron jobs", Hint: "look"}, {Name: "upkeep", Detail: "find lost jobs: fails for 40s: permission denied", Hint: "read its log"},
+	}}})
+	f.others = []*carillonv1.Controller{{Key: "ctl-2", Endpoint: other.url, State: "live"}, {Key: "ctl-3", Endpoint: "http://127.0.0.1:1", State: "live"}, {Key: "ctl-4", State: "silent"}}
+	code, stdout, _ = carillon(t, "doctor", "--controller", f.url)
+	if code != 1 || !strings.Contains(stdout, "upkeep of ctl-2  wrong  find lost jobs: fails for 40s: permission denied") || strings.Contains(stdout, "overdue") ||
+		!strings.Contains(stdout, "hint: upkeep of ctl-2: read its log") || !strings.Contains(stdout, "ctl-3 cannot be asked from here, ctl-4 is silent") {
+		t.Errorf("code %d, stdout %q", code, stdout)
+	}
+	other.health.Checks = nil
+	if code, stdout, _ := carillon(t, "doctor", "--controller", f.url); code != 0 || !strings.Contains(stdout, "ctl-2 is well") {
+		t.Errorf("code %d, stdout %q", code, stdout)
 	}
 	if code, stdout, _ := carillon(t, "doctor", "--controller", "http://127.0.0.1:1"); code != 1 || !strings.Contains(stdout, "carillon dev") {
 		t.Errorf("nobody there: code %d, stdout %q", code, stdout)

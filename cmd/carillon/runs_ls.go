@@ -53,6 +53,9 @@ func (c *runsLsCmd) request(now time.Time) (*carillonv1.ListRunsRequest, error) 
 	if c.Limit < 0 {
 		return nil, usage{fmt.Errorf("--limit %d is negative", c.Limit)}
 	}
+	if c.Ref != "" && !isRef(c.Ref) {
+		return nil, usage{mend(fmt.Errorf("--ref: %q is no cron job", clean(c.Ref, 80)), "write it as module.verb; --module chooses a whole module")}
+	}
 	req := &carillonv1.ListRunsRequest{Ref: c.Ref, Module: c.Module, Controller: c.By}
 	for _, name := range c.Verdict {
 		v, err := parseVerdict(name)

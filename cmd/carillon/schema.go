@@ -53,20 +53,27 @@ func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
 // checkCmd checks the annotations of modules.
 type checkCmd struct {
-	Dirs []string `arg:"" name:"dir" help:"Directories of the modules' source."`
+	Dirs []string `arg:"" name:"dir" help:"Directories of the modules' source, or above several modules."`
 }
 
 func (c *checkCmd) Help() string {
-	return `Every fault is shown with its place, and the exit code is 1 when there is one.
+	return `Every fault is shown with its place, and the exit code is 1 when there is one. Below a directory all Go packages with a
+directive are read, whichever Go modules they belong to, and all Kotlin projects with an annotation; testdata, vendor and
+hidden directories are left out.
 
 Examples:
 
-  carillon check ./examples/heartbeat ./examples/housekeeping`
+  carillon check ./examples/heartbeat ./examples/housekeeping
+  carillon check .`
 }
 
 func (c *checkCmd) Run(ctx context.Context, a *app) error {
 	faulty := false
+	var dirs []string
 	for _, dir := range c.Dirs {
+		dirs = append(dirs, module.Find(dir)...)
+	}
+	for _, dir := range dirs {
 		src, err := readModule(ctx, a.stderr, dir)
 		switch {
 		case errors.Is(err, silent):

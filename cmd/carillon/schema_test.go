@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,6 +43,23 @@ func TestCheckShowsTheFaultsOfVerbsWithARequest(t *testing.T) {
 		if code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("code %d, stderr %q lacks %q", code, stderr, want)
 		}
+	}
+}
+
+func TestCheckReadsAllModulesBelow(t *testing.T) {
+	dir := t.TempDir()
+	for name, expr := range map[string]string{"day": "0 0 * * *", "night": "0 25 * * *"} {
+		at := filepath.Join(dir, name)
+		if err := os.Mkdir(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(at, "go.mod"), "module "+name+"\n\ngo 1.26\n")
+		write(t, filepath.Join(at, "v.go"), "package "+name+"\n\nimport \"context\"\n\n//carillon:cron "+expr+"\nfunc Ring(ctx context.Context) error { return nil }\n")
+	}
+	write(t, filepath.Join(dir, "Old.kt"), "package com.old\n\n@Cron(\"0 0 * * *\")\nfun old() {}\n")
+	code, stdout, stderr := carillon(t, "check", dir)
+	if code != 1 || !strings.Contains(stdout, "day: module day, 1 verb: ok") || !strings.Contains(stdout, "module old, 1 verb: ok") || !strings.Contains(stderr, "night/v.go:5:19: ") {
+		t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
 }
 

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -24,9 +26,20 @@ type triggersCmd struct {
 	Preview triggersPreviewCmd `cmd:"" help:"Show the next slots of any trigger text. Needs no cluster."`
 }
 
+// errNoID: most often a variable of a script that was not set.
+var errNoID = usage{mend(errors.New("a trigger's id is empty"), "`carillon triggers ls` lists them")}
+
 // someTriggers is the argument of the commands about triggers by their ids.
 type someTriggers struct {
 	IDs []string `arg:"" name:"id" help:"The triggers' ids, as 'triggers create' and 'triggers ls' print them."`
+}
+
+// Validate is called by the parser.
+func (s someTriggers) Validate() error {
+	if slices.Contains(s.IDs, "") {
+		return errNoID
+	}
+	return nil
 }
 
 // triggerText is the argument of the commands about a trigger that is not there yet. Words that were not quoted are
@@ -70,6 +83,7 @@ type triggerJSON struct {
 	CreatedAt     *string         `json:"created_at"`
 	NextExecution *string         `json:"next_execution"`
 	Paused        bool            `json:"paused"`
+	PausedReason  string          `json:"paused_reason"`
 	LastError     string          `json:"last_error"`
 	Webhook       string          `json:"webhook"`
 	Status        string          `json:"status"`
@@ -83,7 +97,7 @@ func triggerRow(t *carillonv1.Trigger) triggerJSON {
 		ID: t.GetId(), Tenant: t.GetTenant(), Domain: t.GetDomain(), Kind: t.GetKind(), Arguments: t.GetArguments(), TimeZone: zoneName(t.GetTimeZone()),
 		Worker: t.GetWorker(), Ref: t.GetRef(), Priority: t.GetPriority(), MaxAttempts: t.GetMaxAttempts(), Timeout: lengthText(t.GetTimeout()),
 		Backoff: lengthText(t.GetBackoff()), Debounce: lengthText(t.GetDebounce()), CreatedAt: stamp(t.GetCreatedAt()), NextExecution: stamp(t.GetNextExecution()),
-		Paused: t.GetPaused(), LastError: t.GetLastError(), Webhook: t.GetWebhook(), Status: t.GetStatus(), LastExecution: stamp(t.GetLastExecution()),
+		Paused: t.GetPaused(), PausedReason: t.GetPausedReason(), LastError: t.GetLastError(), Webhook: t.GetWebhook(), Status: t.GetStatus(), LastExecution: stamp(t.GetLastExecution()),
 		Message: jsonValue(t.GetMessage()),
 	}
 }
@@ -91,6 +105,23 @@ func triggerRow(t *carillonv1.Trigger) triggerJSON {
 // textOf is a trigger as its maker wrote it, for a person.
 func textOf(t *carillonv1.Trigger, most int) string {
 	return clean(strings.TrimSpace(t.GetKind()+" "+t.GetArguments()), most)
+}
+
+// zonedText is a trigger as a list shows it, with the zone that its times are in.
+func zonedText(t *carillonv1.Trigger) string {
+	text := textOf(t, 60)
+	if zone := t.GetTimeZone(); zone != "" && zone != "UTC" && trigger.Kind(t.GetKind()).Timed() {
+		text += "  " + clean(zone, 40)
+	}
+	return text
+}
+
+// statusOf is how a trigger fares; empty: it has made no job yet.
+func statusOf(t *carillonv1.Trigger) string {
+	if t.GetStatus() == string(trigger.Done) && t.GetLastExecution() == nil {
+		return ""
+	}
+	return clean(t.GetStatus(), 20)
 }
 
 // nextOf says when the clock fires a trigger, or why it does not.
@@ -158,8 +189,8 @@ func (c *triggersLsCmd) Run(ctx context.Context, a *app, r *remote) error {
 			return
 		}
 		a.table([]string{"trigger", "tenant", "text", "worker", "next (UTC)", "last (UTC)", "status", "error"}, list(found, func(t *carillonv1.Trigger) []string {
-			return []string{t.GetId(), clean(t.GetTenant(), 30), textOf(t, 60), clean(t.GetWorker(), 40), nextOf(t), when(t.GetLastExecution()),
-				a.paint(statusColour(t.GetStatus()), dash(clean(t.GetStatus(), 20))), clean(t.GetLastError(), 60)}
+			return []string{t.GetId(), clean(t.GetTenant(), 30), zonedText(t), clean(t.GetWorker(), 40), nextOf(t), when(t.GetLastExecution()),
+				a.paint(statusColour(t.GetStatus()), dash(statusOf(t))), clean(t.GetLastError(), 60)}
 		}))
 	})
 }

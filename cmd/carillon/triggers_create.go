@@ -65,19 +65,37 @@ func (c *triggersCreateCmd) Run(ctx context.Context, a *app, r *remote) error {
 	if connect.CodeOf(err) == connect.CodeNotFound {
 		return mend(fmt.Errorf("create trigger: %w", explainRPC(err, r)), "is its module deployed? `carillon ps` lists what is")
 	}
+	if connect.CodeOf(err) == connect.CodeInvalidArgument {
+		return mend(fmt.Errorf("create trigger: %w", explainRPC(err, r)), "%s", kindsHint)
+	}
 	if err != nil {
 		return fmt.Errorf("create trigger: %w", err)
 	}
 	t := resp.GetTrigger()
 	return c.print(a, triggerRow(t), func() {
 		fmt.Fprintln(a.stdout, t.GetId())
-		switch {
-		case t.GetWebhook() != "":
-			fmt.Fprintf(a.stderr, "it waits for POST %s\n", clean(t.GetWebhook(), 0))
-		case t.GetNextExecution() != nil:
-			fmt.Fprintf(a.stderr, "it fires at %s UTC for the first time\n", when(t.GetNextExecution()))
-		}
+		fmt.Fprintln(a.stderr, waitsFor(t))
 	})
+}
+
+// waitsFor says what makes a new trigger fire.
+func waitsFor(t *carillonv1.Trigger) string {
+	kind, next := trigger.Kind(t.GetKind()), t.GetNextExecution()
+	switch {
+	case kind == trigger.Webhook:
+		return "it waits for POST " + clean(t.GetWebhook(), 0)
+	case kind == trigger.Event:
+		return "it waits for events"
+	case kind == trigger.Client:
+		return "it waits to be launched; its client ends the jobs"
+	case next == nil:
+		return "it has no slot"
+	case kind.Once() && !next.AsTime().After(t.GetCreatedAt().AsTime()):
+		return "its time is past: it fires now, once"
+	case kind.Once():
+		return "it fires once, at " + when(next) + " UTC"
+	}
+	return "it fires at " + when(next) + " UTC for the first time"
 }
 
 func (c *triggersCreateCmd) request(a *app) (*carillonv1.CreateTriggerRequest, error) {
@@ -100,7 +118,7 @@ func (c *triggersCreateCmd) request(a *app) (*carillonv1.CreateTriggerRequest, e
 		Tenant: c.Tenant, Kind: string(kind), Arguments: arguments, TimeZone: c.TZ, Worker: c.Worker, Priority: c.Priority, MaxAttempts: c.Attempts,
 		Timeout: optional(c.AttemptTimeout), Backoff: optional(c.Backoff), Debounce: optional(c.Debounce), IdempotencyKey: c.Idempotency,
 	}
-	if req.Message, err = readPayload(a.stdin, c.Message); err != nil {
+	if req.Message, err = readPayload(a.stdin, "--message", c.Message); err != nil {
 		return nil, err
 	}
 	if c.SecretFile != "" {

@@ -57,13 +57,15 @@ func previewLayout(t time.Time) string {
 	return layoutMicros
 }
 
+const kindsHint = "`carillon triggers create --help` shows what each kind takes"
+
 // badTrigger says what is wrong with a trigger text, and how to mend it.
 func badTrigger(err error) error {
 	fault, ok := errors.AsType[*trigger.Fault](err)
 	if !ok {
 		return err
 	}
-	hint := "`carillon triggers create --help` shows what each kind takes"
+	hint := kindsHint
 	if fault.Pointer == trigger.PointerZone {
 		hint = "use a name such as Europe/Paris or UTC"
 	}
@@ -82,7 +84,7 @@ func (c *triggersPreviewCmd) table(w io.Writer, a *app, kind trigger.Kind, argum
 		header = slices.Insert(header, 1, loc.String())
 	}
 	a.table(header, list(slots, func(t time.Time) []string {
-		row := []string{t.UTC().Format(previewLayout(t)), took(t.Sub(made).Round(time.Second))}
+		row := []string{t.UTC().Format(previewLayout(t)), distance(t.Sub(made))}
 		if zoned {
 			row = slices.Insert(row, 1, t.In(loc).Format("Mon 2006-01-02 15:04:05 MST"))
 		}
@@ -102,6 +104,18 @@ func (c *triggersPreviewCmd) table(w io.Writer, a *app, kind trigger.Kind, argum
 	if chosen(kind) && c.ID == "" {
 		fmt.Fprintln(w, "each trigger has a slot of its own in the window, and keeps it; this is one of them (--id shows that of a trigger)")
 	}
+}
+
+// distance is how far a slot is, to the hour where it is days away.
+func distance(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch d = d.Round(time.Second); {
+	case d < 0:
+		return "overdue: at once"
+	case d < 2*day:
+		return took(d)
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
 // chosen says that a kind's slot depends on the trigger's id.

@@ -25,6 +25,9 @@ func (c *triggersShowCmd) Help() string {
 }
 
 func (c *triggersShowCmd) Run(ctx context.Context, a *app, r *remote) error {
+	if c.ID == "" {
+		return errNoID
+	}
 	cl, err := r.dial()
 	if err != nil {
 		return err
@@ -60,14 +63,21 @@ func showTrigger(a *app, resp *carillonv1.GetTriggerResponse, now time.Time) {
 	if t.GetRef() != "" && t.GetRef() != t.GetWorker() {
 		worker += "  (" + clean(t.GetRef(), 0) + ")"
 	}
-	attempts := ""
+	next := nextOf(t)
+	if t.GetPausedReason() != "" {
+		next += ": " + clean(t.GetPausedReason(), 0)
+	}
+	attempts, status := "", statusOf(t)
+	if status != "" {
+		status = a.paint(statusColour(status), status)
+	}
 	if t.GetMaxAttempts() > 0 {
 		attempts = fmt.Sprintf("%d, backoff %s", t.GetMaxAttempts(), lengthText(t.GetBackoff()))
 	}
 	for _, l := range [][2]string{
 		{"trigger", clean(t.GetId(), 0)}, {"tenant", clean(t.GetTenant(), 0)}, {"domain", clean(t.GetDomain(), 0)}, {"text", textOf(t, 0)}, {"time zone", zone},
-		{"worker", worker}, {"next", nextOf(t)}, {"next slots", slots}, {"webhook", clean(t.GetWebhook(), 0)}, {"debounce", debounce},
-		{"status", a.paint(statusColour(t.GetStatus()), clean(t.GetStatus(), 0))}, {"last", at(t.GetLastExecution())},
+		{"worker", worker}, {"next", next}, {"next slots", slots}, {"webhook", clean(t.GetWebhook(), 0)}, {"debounce", debounce},
+		{"status", status}, {"last", at(t.GetLastExecution())},
 		{"error", clean(t.GetLastError(), 0)}, {"created", at(t.GetCreatedAt())}, {"priority", fmt.Sprint(t.GetPriority())},
 		{"attempts", attempts}, {"timeout", lengthText(t.GetTimeout())},
 	} {

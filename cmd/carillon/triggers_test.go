@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	carillonv1 "carillon/proto/carillon/v1"
 )
@@ -35,6 +36,9 @@ func TestCommandLinesOfTriggers(t *testing.T) {
 		{"triggers ls --limit -1", "cannot be negative"},
 		{"triggers show", `expected "<id>`},
 		{"triggers rm", `expected "<id>`},
+		{"triggers show ", "a trigger's id is empty\nhint: `carillon triggers ls`"},
+		{"triggers pause t1 ", "a trigger's id is empty"},
+		{"events publish a.b.c CREATED --idempotency " + strings.Repeat("k", 257), "at most 256 bytes"},
 		{"triggers preview noon", `"noon" is no kind`},
 		{"triggers preview @daily -n 0", "ask for 1 to"},
 		{"triggers preview @daily -n 1001", "ask for 1 to"},
@@ -45,7 +49,8 @@ func TestCommandLinesOfTriggers(t *testing.T) {
 		{"token create x --scope io.cozy.jobs:FETCH", "unknown verb"},
 		{"token revoke x", "<id>"},
 	} {
-		code, stdout, stderr := carillon(t, strings.Fields(tc.args)...)
+		args := strings.Split(tc.args, " ") // an empty one counts
+		code, stdout, stderr := carillon(t, args...)
 		if code != exitUsage || stdout != "" || !strings.Contains(stderr, tc.stderr) {
 			t.Errorf("%s: code %d, stdout %q, stderr %q lacks %q", tc.args, code, stdout, stderr, tc.stderr)
 		}
@@ -106,6 +111,10 @@ func TestPreviewNeedsNoCluster(t *testing.T) {
 	}{
 		{[]string{"@daily between 8am and 6pm", "--tz", "Europe/Paris"}, []string{"EUROPE/PARIS", "CET", "--id shows that of a trigger"}},
 		{[]string{"@in 30m"}, []string{"30m0s", "no more: it fires once"}},
+		{[]string{"@at 2020-01-01T00:00:00Z"}, []string{"2020-01-01T00:00:00Z  overdue: at once"}},
+		{[]string{"@at 2026-03-02T03:30:30Z"}, []string{"60d3h"}},
+		{[]string{"@cron 30 2 * * *", "--tz", "Europe/Paris", "--from", "2026-03-28T12:00:00Z"}, []string{"2026-03-29T01:00:00Z", "Sun 2026-03-29 03:00:00 CEST"}},
+		{[]string{"@cron 30 2 * * *", "--tz", "Europe/Paris", "--from", "2026-10-24T12:00:00Z"}, []string{"2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"}},
 		{[]string{"@event io.cozy.files:CREATED"}, []string{"no slots: the text is good"}},
 	} {
 		code, stdout, stderr := preview(tc.args...)
@@ -169,6 +178,40 @@ func TestCreateSendsWhatTheFlagsSay(t *testing.T) {
 	}
 }
 
+func TestCreateSaysWhatANewTriggerWaitsFor(t *testing.T) {
+	f := startFake(t, &fakeController{})
+	for _, tc := range []struct {
+		kind, arguments string
+		next            *timestamppb.Timestamp
+		want            string
+	}{
+		{"@every", "10m", at(7), "it fires at 2026-01-31 12:00:07 UTC for the first time"},
+		{"@in", "7s", at(7), "it fires once, at 2026-01-31 12:00:07 UTC"},
+		{"@at", "2026-01-31T11:59:50Z", at(-10), "its time is past: it fires now, once"},
+		{"@event", "a.b.c", nil, "it waits for events"},
+		{"@client", "", nil, "it waits to be launched"},
+	} {
+		f.trigger = aTrigger("t1", tc.kind, tc.arguments)
+		f.trigger.NextExecution = tc.next
+		if code, stdout, stderr := carillon(t, "triggers", "create", tc.kind, tc.arguments, "--worker", "w", "--controller", f.url); code != 0 || stdout != "t1\n" || !strings.HasPrefix(stderr, tc.want) {
+			t.Errorf("%s: code %d, stdout %q, stderr %q", tc.kind, code, stdout, stderr)
+		}
+	}
+}
+
+// A trigger that has made no job is not done with one; times of another zone name it.
+func TestANewTriggerHasNoStatus(t *testing.T) {
+	idle, ran := aTrigger("t1", "@daily", ""), aTrigger("t2", "@cron", "0 9 * * *")
+	idle.TimeZone, ran.LastExecution = "Europe/Paris", at(3)
+	f := startFake(t, &fakeController{fakeTriggers: fakeTriggers{triggers: []*carillonv1.Trigger{idle, ran}, trigger: idle}})
+	if _, stdout, _ := carillon(t, "triggers", "ls", "--controller", f.url); strings.Count(stdout, "done") != 1 || strings.Count(stdout, "@daily  Europe/Paris") != 1 || strings.Count(stdout, "Europe/Paris") != 1 {
+		t.Errorf("%s", stdout)
+	}
+	if _, stdout, _ := carillon(t, "triggers", "show", "t1", "--controller", f.url); strings.Contains(stdout, "status") {
+		t.Errorf("%s", stdout)
+	}
+}
+
 func TestTriggersLsFiltersAndPages(t *testing.T) {
 	paused, hook := aTrigger("t2", "@every", "10m"), aTrigger("t3", "@webhook", "")
 	paused.Paused, paused.Status, paused.LastError = true, "errored", "why\x1b[2J"
@@ -211,6 +254,10 @@ func TestTriggersShowTellsAll(t *testing.T) {
 	}
 	if got := decode[triggerJSON](t, f, "triggers", "show", "t1"); len(got.NextSlots) != 2 || got.LastError != "no luck" {
 		t.Errorf("%+v", got)
+	}
+	tr.Paused, tr.PausedReason = true, "the bank is closed"
+	if _, stdout, _ := carillon(t, "triggers", "show", "t1", "--controller", f.url); !strings.Contains(stdout, "paused: the bank is closed\n") {
+		t.Errorf("%s", stdout)
 	}
 	if code, _, stderr := carillon(t, "triggers", "show", "gone", "--controller", f.url); code != 1 || !strings.Contains(stderr, "show trigger gone: no trigger gone\nhint: `carillon triggers ls`") {
 		t.Errorf("code %d, stderr %q", code, stderr)

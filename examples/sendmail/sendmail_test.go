@@ -102,6 +102,10 @@ func TestTheModuleIsRead(t *testing.T) {
 	}
 
 	verb, _ := src.Module.Verb("sendmail")
+	shapes, err := schema.Compile(src.Module)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for payload, fits := range map[string]bool{
 		`{"mode":"noreply","template_name":"new_registration","template_values":{"DevicesLink":"http://me.cozy.localhost/#/connectedDevices"}}`: true,
 		`{"mode":"support","subject":"Cozy is so cool!","body":"I really love Cozy. Thank you so much!"}`:                                       true,
@@ -111,7 +115,7 @@ func TestTheModuleIsRead(t *testing.T) {
 		`{"mode":"support","bcc":"x@y.z"}`: false,
 		`{"mode":"from","to":"x@y.z"}`:     false,
 	} {
-		if err := schema.Check(src.Module, verb, []byte(payload)); (err == nil) != fits {
+		if err := shapes.Check(verb, []byte(payload)); (err == nil) != fits {
 			t.Errorf("%s: %v", payload, err)
 		}
 	}

@@ -74,8 +74,9 @@ CREATE TABLE carillon.jobs (
     CONSTRAINT running_names_its_run CHECK (
         state <> 'running' OR (run_id IS NOT NULL AND started_at IS NOT NULL AND deadline_at IS NOT NULL AND controller IS NOT NULL))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
--- A window's order within its queue, and nothing that a claim changes.
-CREATE INDEX jobs_window ON carillon.jobs (queue_id, due_at, id);
+-- A window's order within its queue, and nothing that a claim changes. By id + 0: a look for an id must not be able to walk
+-- through this index, which costs nothing by the statistics of a moment when the table was empty.
+CREATE INDEX jobs_window ON carillon.jobs (queue_id, due_at, (id + 0));
 CREATE INDEX jobs_parent ON carillon.jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 
 -- Ended jobs: the row as it was at its end, by day of the end.
@@ -102,6 +103,7 @@ CREATE TABLE carillon.job_history (
     state       carillon.job_status NOT NULL CHECK (state IN ('succeeded', 'failed', 'cancelled')),
     run_id      uuid,
     controller  text,
+    unique_key  text,                      -- of a failed one: a re-drive takes it again
     progress    text,
     tags        text[],
     payload     bytea NOT NULL,
@@ -242,8 +244,8 @@ $$;
 -- +goose StatementBegin
 -- Enqueues a job in the caller's own transaction, and returns its id, or that of the job that holds its key. It checks what
 -- the RPC checks, but for what only a controller knows: that the verb is there, and that the payload fits it. A job of a
--- verb that is not deployed waits until it is; a verb's own timeout and retries are not known here either, so that what
--- is not given has the jobs' defaults.
+-- verb that is not deployed waits until it is; a verb's own timeout, retries and uniqueness are not known here either, so
+-- that what is not given has the jobs' defaults, and a verb that is unique by its request is not, unless a unique_key says so.
 --
 -- SQLSTATE 22023 names the argument that is wrong, in the message and as the error's column. 23505: the idempotency key
 -- belongs to another request. Keys are those of the RPC, too; a payload counts as jsonb prints it.
@@ -297,8 +299,8 @@ DECLARE
 BEGIN
     SELECT c.field, c.problem INTO wrong FROM (VALUES
         (1, 'tenant', carillon.text_problem(in_tenant, 1, 256)),
-        (2, 'ref', carillon.text_problem(enqueue.ref, 1, 256)),
-        (3, 'ref', CASE WHEN enqueue.ref !~ '^[^.]+[.].' THEN format('"%s" is no module.verb', left(enqueue.ref, 60)) END),
+        (2, 'ref', carillon.text_problem(enqueue.ref, 1, 257)),
+        (3, 'ref', CASE WHEN enqueue.ref !~ '^[a-z][a-zA-Z0-9]{0,127}[.][a-z][a-zA-Z0-9]{0,127}$' THEN format('"%s" is no module.verb', left(enqueue.ref, 60)) END),
         (4, 'priority', CASE WHEN prio NOT BETWEEN 0 AND 1000 THEN format('must be 0 to 1000 (higher is sooner), got %s', prio) END),
         (5, 'delay', CASE WHEN wait < 0 THEN format('must not be negative, got %s', enqueue.delay)
                           WHEN wait > ten_years THEN format('must be at most ten years, got %s', enqueue.delay) END),
@@ -341,7 +343,8 @@ BEGIN
             || int8send(length(body)) || body
             || (SELECT string_agg(int8send(v), '' ORDER BY n) FROM (VALUES (1, prio::bigint), (2, (wait * 1e9)::bigint), (3, (soft * 1e9)::bigint), (4, (held_for * 1e9)::bigint),
                     (5, attempts::bigint), (6, (again * 1e9)::bigint), (7, (ceiling * 1e9)::bigint), (8, 0), (9, 0), (10, cardinality(in_tags)::bigint)) s (n, v))
-            || COALESCE((SELECT string_agg(int8send(length(convert_to(v, 'UTF8'))) || convert_to(v, 'UTF8'), '' ORDER BY n) FROM unnest(in_tags) WITH ORDINALITY s (v, n)), ''));
+            || COALESCE((SELECT string_agg(int8send(length(convert_to(v, 'UTF8'))) || convert_to(v, 'UTF8'), '' ORDER BY n) FROM unnest(in_tags) WITH ORDINALITY s (v, n)), '')
+            || COALESCE(int8send(7) || convert_to('expires', 'UTF8') || int8send((extract(epoch FROM enqueue.expires_at) * 1000000)::bigint), ''));
     END IF;
 
     WHILE in_key <> '' LOOP

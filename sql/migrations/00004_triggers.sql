@@ -68,9 +68,9 @@ CREATE INDEX job_history_trigger ON carillon.job_history (trigger_id, state, cre
 CREATE INDEX job_history_manual ON carillon.job_history (trigger_id, created_at, id) WHERE trigger_id IS NOT NULL AND (envelope ->> 'manual') = 'true';
 CREATE INDEX job_history_purge ON carillon.job_history (queue_id, state, created_at, id) WHERE envelope IS NOT NULL;
 
--- Keys of requests that make triggers; there job_id is the trigger's.
+-- Keys of requests that make triggers, and of publications; there job_id is the trigger's, or the first event's.
 ALTER TABLE carillon.job_keys DROP CONSTRAINT job_keys_kind_check,
-    ADD CONSTRAINT job_keys_kind_check CHECK (kind IN ('unique', 'idempotency', 'trigger'));
+    ADD CONSTRAINT job_keys_kind_check CHECK (kind IN ('unique', 'idempotency', 'trigger', 'event'));
 
 CREATE SEQUENCE carillon.event_ids CACHE 100;
 
@@ -129,7 +129,7 @@ CREATE TABLE carillon.tokens (
 -- +goose Down
 DROP TABLE carillon.tokens, carillon.rate_limits, carillon.debounces, carillon.events;
 DROP SEQUENCE carillon.event_ids;
-DELETE FROM carillon.job_keys WHERE kind = 'trigger';
+DELETE FROM carillon.job_keys WHERE kind IN ('trigger', 'event');
 ALTER TABLE carillon.job_keys DROP CONSTRAINT job_keys_kind_check,
     ADD CONSTRAINT job_keys_kind_check CHECK (kind IN ('unique', 'idempotency'));
 ALTER TABLE carillon.job_history DROP COLUMN trigger_id, DROP COLUMN envelope;

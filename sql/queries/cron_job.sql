@@ -33,8 +33,8 @@ SELECT id, started_at, deadline_at, deployment_id FROM won;
 -- Makes jobs of slots, idle to idle: the same compare-and-set as StartCronJobs, and in the same statement the job, the
 -- ledger row that names it, and the skipped range. The ledger's key makes a slot's job the only one. Where the jobs of
 -- earlier slots are in the way (overlap skip: any that lives; otherwise as many as are kept at most), the slot is
--- skipped_overlap. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this, and those whose firings
--- count for a limit another, with CountFirings. The job of a trigger's row carries what the trigger says; a trigger that
+-- skipped_overlap, with the reason there and at the trigger. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this, and those whose firings
+-- count for a limit another, with their meters. The job of a trigger's row carries what the trigger says; a trigger that
 -- fires once is gone in the same instant. Losers as there.
 WITH won AS (
     UPDATE carillon.cron_jobs j
@@ -55,7 +55,8 @@ WITH won AS (
         a.slot, a.run_id, a.salt, a.skip_from, a.skip_to, a.skip_count, j.trigger_id, j.removed_at,
         -- Under catchup all every slot has its turn, one after the other.
         (EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
-            OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE sqlc.arg(max_live)::int - 1 END))::bool AS busy
+            OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE sqlc.arg(max_live)::int - 1 END))::bool AS busy,
+        CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 'the job before has not ended' ELSE sqlc.arg(max_live)::int || ' jobs of earlier slots have not ended' END AS why
 ), numbered AS (
     SELECT won.*, CASE WHEN NOT busy THEN nextval('carillon.job_ids') END AS job_id FROM won
 ), made AS (
@@ -68,11 +69,14 @@ WITH won AS (
 ), once AS (
     UPDATE carillon.triggers t SET deleted_at = now(), updated_at = now(), rev = t.rev + 1
     FROM (SELECT trigger_id FROM won WHERE removed_at IS NOT NULL ORDER BY 1) w WHERE t.id = w.trigger_id
+), noted AS (
+    UPDATE carillon.triggers t SET last_error = 'skipped ' || to_char(w.slot AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ': ' || w.why
+    FROM (SELECT trigger_id, slot, why FROM numbered WHERE busy AND trigger_id IS NOT NULL ORDER BY 1) w WHERE t.id = w.trigger_id AND t.deleted_at IS NULL
 ), ledger AS (
-    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, controller, started_at, ended_at, verdict, job_id, job_salt)
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, controller, started_at, ended_at, verdict, job_id, job_salt, error)
     SELECT id, slot, slot, CASE WHEN NOT busy THEN run_id END, CASE WHEN NOT busy THEN deployment_id END, sqlc.arg(controller)::text,
            CASE WHEN NOT busy THEN started_at END, now(), (CASE WHEN busy THEN 'skipped_overlap' ELSE 'fired' END)::carillon.verdict,
-           job_id, CASE WHEN NOT busy THEN salt END
+           job_id, CASE WHEN NOT busy THEN salt END, CASE WHEN busy THEN why END
     FROM numbered
 ), skipped AS (
     INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, controller)
@@ -379,26 +383,6 @@ UPDATE carillon.cron_jobs
 SET schedule = sqlc.arg(schedule), enabled = sqlc.arg(enabled), next_execution = sqlc.narg(next_execution), paused_at = sqlc.narg(paused_at),
     removed_at = sqlc.narg(removed_at), set_aside_at = sqlc.narg(set_aside_at), version = version + 1
 WHERE id = sqlc.arg(id);
-
--- name: CountFirings :many
--- Counts firings for the limits of their workers, by domain and by windows of an hour from the first use, and says of each
--- the how manieth of its window it is. In the transaction that made them, after it: whoever counts locks cron jobs first,
--- then these rows, in order.
-WITH made AS (
-    SELECT j.id, t.tenant, t.domain, t.worker, row_number() OVER (PARTITION BY t.tenant, t.domain, t.worker ORDER BY j.id)::int AS n,
-        count(*) OVER (PARTITION BY t.tenant, t.domain, t.worker)::int AS all_of_them
-    FROM carillon.jobs j JOIN carillon.triggers t ON t.id = j.trigger_id
-    WHERE j.id = ANY (sqlc.arg(job_ids)::bigint[])
-), counted AS (
-    INSERT INTO carillon.rate_limits AS r (tenant, domain, kind, opened_at, count)
-    SELECT tenant, domain, worker, now(), max(n) FROM made GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-    ON CONFLICT (tenant, domain, kind) DO UPDATE
-    SET opened_at = CASE WHEN r.opened_at <= now() - make_interval(secs => sqlc.arg(window_secs)::float8) THEN now() ELSE r.opened_at END,
-        count = LEAST(CASE WHEN r.opened_at <= now() - make_interval(secs => sqlc.arg(window_secs)::float8) THEN 0 ELSE r.count END + excluded.count, 1000000000)
-    RETURNING r.tenant, r.domain, r.kind, r.opened_at, r.count
-)
-SELECT m.id, m.worker, (c.count - m.all_of_them + m.n)::int AS place, c.opened_at
-FROM made m JOIN counted c ON c.tenant = m.tenant AND c.domain = m.domain AND c.kind = m.worker;
 
 -- name: PutOffJobs :exec
 -- Jobs that the same transaction made are due later.

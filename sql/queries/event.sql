@@ -54,11 +54,14 @@ WHERE e.id = a.id;
 DELETE FROM carillon.events WHERE id IN (SELECT e.id FROM carillon.events e WHERE e.id = ANY (sqlc.arg(ids)::bigint[]) ORDER BY e.id FOR UPDATE SKIP LOCKED);
 
 -- name: GetMakers :many
--- Triggers that may make something now.
-SELECT id, tenant, domain, worker, debounce_ms FROM carillon.triggers WHERE id = ANY (sqlc.arg(ids)::bigint[]) AND deleted_at IS NULL;
+-- Triggers that may make something now, unless they are gone. That is no condition here: with one, a plan for an unanalysed
+-- table reads the whole index of those that are not deleted, once for each id.
+SELECT id, tenant, domain, ref, debounce_ms, (deleted_at IS NOT NULL)::bool AS gone FROM carillon.triggers WHERE id = ANY (sqlc.arg(ids)::bigint[]);
 
 -- name: InsertEventJobs :many
--- Jobs of events, one for each pair of an event and a trigger that it matched; the caller holds the events' locks.
+-- Jobs of events, one for each pair of an event and a trigger that it matched; the caller holds the events' locks. OFFSET 0
+-- keeps the ways to both tables to their keys: joined plainly, a plan for tables that were not analysed since they filled
+-- goes through all triggers with all pairs.
 INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload, trigger_id, envelope)
 SELECT b.id, b.queue_id, (b.id % 1021)::int, b.salt, COALESCE(b.due_at, now()), b.max_attempts, b.backoff_ms, b.backoff_max_ms, b.timeout_ms, b.priority, b.message, b.trigger_id,
     jsonb_build_object('trigger', b.key, 'kind', b.kind, 'worker', b.worker, 'event', jsonb_build_object('verb', b.verb, 'doc', b.doc)
@@ -70,8 +73,9 @@ FROM (
         t.key, t.kind, t.worker, t.domain, t.options, e.verb, e.doc, e.old
     FROM (SELECT unnest(sqlc.arg(event_ids)::bigint[]) AS event_id, unnest(sqlc.arg(trigger_ids)::bigint[]) AS trigger_id, unnest(sqlc.arg(salts)::int[]) AS salt,
                  unnest(sqlc.arg(due)::timestamptz[]) AS due_at) a
-    JOIN carillon.events e ON e.id = a.event_id
-    JOIN carillon.triggers t ON t.id = a.trigger_id AND t.tenant = e.tenant AND t.deleted_at IS NULL
+    CROSS JOIN LATERAL (SELECT * FROM carillon.events WHERE id = a.event_id OFFSET 0) e
+    CROSS JOIN LATERAL (SELECT * FROM carillon.triggers WHERE id = a.trigger_id OFFSET 0) t
+    WHERE t.tenant = e.tenant AND t.deleted_at IS NULL
     ORDER BY a.event_id, a.trigger_id
 ) b
 RETURNING id, queue_id, shard, priority, due_at;
@@ -83,7 +87,7 @@ FROM carillon.debounces d WHERE d.trigger_id = ANY (sqlc.arg(trigger_ids)::bigin
 
 -- name: LockDueDebounces :many
 -- Windows that are over, but for those that somebody else is closing.
-SELECT d.trigger_id, d.fire_at, d.count, d.payloads, d.manual, t.kind::text AS kind, t.tenant, t.domain, t.worker, (t.deleted_at IS NOT NULL)::bool AS gone
+SELECT d.trigger_id, d.fire_at, d.count, d.payloads, d.manual, t.kind::text AS kind, t.tenant, t.domain, t.ref, (t.deleted_at IS NOT NULL)::bool AS gone
 FROM carillon.debounces d JOIN carillon.triggers t ON t.id = d.trigger_id
 WHERE d.fire_at <= now()
 ORDER BY d.fire_at, d.trigger_id LIMIT sqlc.arg(page)::int FOR UPDATE OF d SKIP LOCKED;
@@ -91,26 +95,36 @@ ORDER BY d.fire_at, d.trigger_id LIMIT sqlc.arg(page)::int FOR UPDATE OF d SKIP 
 -- name: DropDebounces :exec
 DELETE FROM carillon.debounces WHERE trigger_id = ANY (sqlc.arg(trigger_ids)::bigint[]);
 
--- name: PutDebounces :many
--- Opens the windows of triggers, or counts further matches in them. Ends are computed from the clock, not from the
+-- name: OpenDebounces :many
+-- Opens windows of triggers that had none, empty; the transaction fills them, or drops them. Where somebody else has opened
+-- one in this moment, it is locked and returned as LockDebounces does. Ends are computed from the clock, not from the
 -- transaction's begin: a lock may have been waited for.
 INSERT INTO carillon.debounces AS d (trigger_id, fire_at, count)
-SELECT a.trigger_id, clock_timestamp() + make_interval(secs => a.debounce_ms / 1000.0), a.count
-FROM (SELECT unnest(sqlc.arg(trigger_ids)::bigint[]) AS trigger_id, unnest(sqlc.arg(debounces_ms)::bigint[]) AS debounce_ms, unnest(sqlc.arg(counts)::bigint[]) AS count ORDER BY 1) a
-ON CONFLICT (trigger_id) DO UPDATE SET count = d.count + excluded.count
+SELECT a.trigger_id, clock_timestamp() + make_interval(secs => a.debounce_ms / 1000.0), 0
+FROM (SELECT unnest(sqlc.arg(trigger_ids)::bigint[]) AS trigger_id, unnest(sqlc.arg(debounces_ms)::bigint[]) AS debounce_ms ORDER BY 1) a
+ON CONFLICT (trigger_id) DO UPDATE SET count = d.count
+RETURNING d.trigger_id, d.fire_at, d.count, d.payloads, d.manual, (d.count > 0 AND d.fire_at <= clock_timestamp())::bool AS due, clock_timestamp()::timestamptz AS now;
+
+-- name: PutDebounces :many
+-- Counts matches of events in windows that the caller has locked; those that were over begin anew.
+UPDATE carillon.debounces d SET
+    fire_at = CASE WHEN a.anew THEN clock_timestamp() + make_interval(secs => a.debounce_ms / 1000.0) ELSE d.fire_at END,
+    count = CASE WHEN a.anew THEN 0 ELSE d.count END + a.count
+FROM (SELECT unnest(sqlc.arg(trigger_ids)::bigint[]) AS trigger_id, unnest(sqlc.arg(debounces_ms)::bigint[]) AS debounce_ms,
+             unnest(sqlc.arg(counts)::bigint[]) AS count, unnest(sqlc.arg(anew)::bool[]) AS anew) a
+WHERE d.trigger_id = a.trigger_id
 RETURNING d.trigger_id, extract(epoch FROM d.fire_at - clock_timestamp())::float8 AS in_secs;
 
 -- name: PutDelivery :one
--- One delivery of a webhook into its window: it opens it, or is appended. Where the caller found the window full or over,
--- it is replaced, and the new one ends when it says (null: after its time).
-INSERT INTO carillon.debounces AS d (trigger_id, fire_at, count, payloads, manual)
-VALUES (sqlc.arg(trigger_id)::bigint, COALESCE(sqlc.narg(fire_at)::timestamptz, clock_timestamp() + make_interval(secs => sqlc.arg(debounce_ms)::bigint / 1000.0)),
-    1, ARRAY[sqlc.arg(payload)::bytea], sqlc.arg(manual)::bool)
-ON CONFLICT (trigger_id) DO UPDATE SET
-    fire_at = CASE WHEN sqlc.arg(replace)::bool THEN excluded.fire_at ELSE d.fire_at END,
+-- One delivery of a webhook into its window, which the caller has locked: it is appended. Where the caller found the window
+-- full or over, it is replaced, and the new one ends when it says (null: after its time).
+UPDATE carillon.debounces d SET
+    fire_at = CASE WHEN sqlc.arg(replace)::bool
+        THEN COALESCE(sqlc.narg(fire_at)::timestamptz, clock_timestamp() + make_interval(secs => sqlc.arg(debounce_ms)::bigint / 1000.0)) ELSE d.fire_at END,
     count = CASE WHEN sqlc.arg(replace)::bool THEN 1 ELSE d.count + 1 END,
-    payloads = CASE WHEN sqlc.arg(replace)::bool THEN excluded.payloads ELSE d.payloads || excluded.payloads END,
-    manual = CASE WHEN sqlc.arg(replace)::bool THEN excluded.manual ELSE d.manual OR excluded.manual END
+    payloads = CASE WHEN sqlc.arg(replace)::bool THEN '{}' ELSE d.payloads END || sqlc.arg(payload)::bytea,
+    manual = sqlc.arg(manual)::bool OR d.manual AND NOT sqlc.arg(replace)::bool
+WHERE d.trigger_id = sqlc.arg(trigger_id)::bigint
 RETURNING d.fire_at, extract(epoch FROM d.fire_at - clock_timestamp())::float8 AS in_secs;
 
 -- name: NextDebounce :one
@@ -136,7 +150,7 @@ FROM (
 RETURNING id, salt, queue_id, shard, priority, due_at;
 
 -- name: GetWebhook :one
-SELECT id, kind::text AS kind, tenant, domain, worker, debounce_ms FROM carillon.triggers WHERE key = sqlc.arg(key)::text AND deleted_at IS NULL;
+SELECT id, kind::text AS kind, tenant, domain, ref, debounce_ms FROM carillon.triggers WHERE key = sqlc.arg(key)::text AND deleted_at IS NULL;
 
 -- name: PutDeliveryKey :execrows
 INSERT INTO carillon.job_keys (tenant, kind, key, job_id, salt, hash, expires_at)

@@ -96,9 +96,9 @@ SELECT j.id, j.queue_id, j.due_at, j.priority, j.shard, j.expires_at, clock_time
 FROM (SELECT unnest(sqlc.arg(queue_ids)::int[]) AS queue_id, unnest(sqlc.arg(after_due)::timestamptz[]) AS due_at, unnest(sqlc.arg(after_id)::bigint[]) AS id) a
 CROSS JOIN LATERAL (
     SELECT w.id, w.queue_id, w.due_at, w.priority, w.shard, w.expires_at FROM carillon.jobs w
-    WHERE w.queue_id = a.queue_id AND (w.due_at, w.id) > (a.due_at, a.id) AND w.state = 'ready'
+    WHERE w.queue_id = a.queue_id AND (w.due_at, w.id + 0) > (a.due_at, a.id) AND w.state = 'ready'
       AND get_bit(sqlc.arg(owned)::bytea, w.shard) = 1 AND w.due_at <= now() + make_interval(secs => sqlc.arg(ahead_secs)::float8)
-    ORDER BY w.due_at, w.id
+    ORDER BY w.due_at, w.id + 0
     LIMIT sqlc.arg(page)::int
 ) j;
 
@@ -109,7 +109,7 @@ FROM carillon.queues q
 CROSS JOIN LATERAL (
     SELECT w.id, w.queue_id, w.due_at, w.priority, w.shard, w.expires_at FROM carillon.jobs w
     WHERE w.queue_id = q.id AND w.state = 'ready' AND w.due_at < now() - make_interval(secs => sqlc.arg(late_secs)::float8)
-    ORDER BY w.due_at, w.id
+    ORDER BY w.due_at, w.id + 0
     LIMIT sqlc.arg(page)::int
 ) j
 WHERE q.paused_at IS NULL
@@ -120,13 +120,14 @@ ORDER BY j.queue_id, j.due_at, j.id;
 -- limited verb's jobs are claimed only by who says so and holds the lock of its places (LockLimit).
 -- Jobs are to be found by their ids alone, whatever the statistics believe to be ready: queue_id without the + 0 lets the
 -- planner come from the queue through its whole backlog (60,000 waiting: 2,200 to 15,000 jobs/s claimed and ended instead
--- of 70,000), and the CASE here and below, which names both sides, is asked after the join for the same reason.
+-- of 70,000), an id that is compared without ANY lets it walk through the primary key in order, and the CASE here and below,
+-- which names both sides, is asked after the join for the same reason.
 UPDATE carillon.jobs j
 SET state = 'running', run_id = a.run_id, controller = sqlc.arg(controller)::text, run_deployment = a.run_deployment, attempt = j.attempt + 1, started_at = now(),
     limited = sqlc.arg(limited)::bool, deadline_at = now() + make_interval(secs => (j.timeout_ms + sqlc.arg(grace_ms)::int) / 1000.0)
 FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(run_deployments)::bigint[]) AS run_deployment ORDER BY 1) a,
      carillon.queues q
-WHERE j.id = a.id AND q.id = j.queue_id + 0
+WHERE j.id = ANY (ARRAY[a.id]) AND q.id = j.queue_id + 0
   AND CASE WHEN a.id IS NOT NULL THEN j.state = 'ready' AND j.due_at <= now() AND (j.expires_at IS NULL OR j.expires_at > now()) END
   AND q.paused_at IS NULL AND q.limited = sqlc.arg(limited)::bool AND (NOT sqlc.arg(limited)::bool OR q.ref = sqlc.arg(ref)::text)
 RETURNING j.id, j.run_id, j.queue_id, q.tenant, q.ref, j.salt, j.attempt, j.max_attempts, j.timeout_ms, j.backoff_ms, j.backoff_max_ms, j.slot, j.due_at, j.created_at,
@@ -199,13 +200,13 @@ WITH a AS (
     RETURNING j.*
 ), history AS (
     INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt,
-        attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, output, errors, trigger_id, envelope)
+        attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, unique_key, progress, tags, payload, output, errors, trigger_id, envelope)
     SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.parent_salt, g.cron_job_id, g.run_deployment, g.queue_id,
         g.salt, g.attempt, g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority,
-        CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller,
+        CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller, CASE WHEN a.final = 'failed' THEN g.unique_key END,
         COALESCE(NULLIF(a.progress, ''), g.progress), g.tags, g.payload,
         NULLIF(a.output, ''::bytea), CASE WHEN a.verdict = '' THEN g.errors ELSE carillon.add_error(g.errors,
-            jsonb_build_object('at', now(), 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END,
+            jsonb_build_object('at', now(), 'started', g.started_at, 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END,
         g.trigger_id, CASE WHEN a.final = 'succeeded' THEN g.envelope - '{event,payload}'::text[] ELSE g.envelope END
     FROM gone g JOIN a ON a.id = g.id AND a.run_id = g.run_id
 ), freed AS (
@@ -227,7 +228,7 @@ SELECT id, salt, state, run_id, cancelled FROM carillon.jobs WHERE id = ANY (sql
 -- Counts children that the same transaction made.
 UPDATE carillon.jobs p SET children = p.children + a.n
 FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(counts)::int[]) AS n ORDER BY 1) a
-WHERE p.id = a.id;
+WHERE p.id = ANY (ARRAY[a.id]);
 
 -- name: DropChildren :many
 -- Counts children off that the same transaction ended; a parent that waited for the last of them is due now. Parents
@@ -238,7 +239,7 @@ SET children = GREATEST(p.children - a.n, 0),
     state = CASE WHEN p.state = 'blocked' AND p.children <= a.n THEN 'ready' ELSE p.state END,
     due_at = CASE WHEN p.state = 'blocked' AND p.children <= a.n THEN now() ELSE p.due_at END
 FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(counts)::int[]) AS n ORDER BY 1) a
-WHERE p.id = a.id
+WHERE p.id = ANY (ARRAY[a.id])
 RETURNING p.id, p.queue_id, p.shard, p.priority, p.due_at, p.expires_at, (p.state = 'ready' AND p.children = 0 AND p.due_at = now())::bool AS woken;
 
 -- name: ParentsOf :many
@@ -260,7 +261,7 @@ WITH back AS (
         run_id = NULL, controller = NULL, started_at = NULL, deadline_at = NULL, run_deployment = NULL, progress = COALESCE(NULLIF(a.progress, ''), j.progress),
         attempt = j.attempt - CASE WHEN a.counted THEN 0 ELSE 1 END,
         errors = CASE WHEN a.verdict = '' THEN j.errors ELSE carillon.add_error(j.errors,
-            jsonb_build_object('at', now(), 'attempt', j.attempt, 'run', a.run_id, 'verdict', a.verdict, 'text', a.text)) END
+            jsonb_build_object('at', now(), 'started', j.started_at, 'attempt', j.attempt, 'run', a.run_id, 'verdict', a.verdict, 'text', a.text)) END
     FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(delays_ms)::bigint[]) AS delay_ms,
                  unnest(sqlc.arg(counted)::bool[]) AS counted, unnest(sqlc.arg(awaits)::bool[]) AS awaits, unnest(sqlc.arg(verdicts)::text[]) AS verdict,
                  unnest(sqlc.arg(texts)::text[]) AS text, unnest(sqlc.arg(progress)::text[]) AS progress ORDER BY 1) a
@@ -300,6 +301,16 @@ RETURNING j.id, j.salt, j.state, j.run_id, COALESCE(j.controller, '')::text AS c
 -- id + 0: the primary key must not serve the order, for it would be read to its end where a parent has no children.
 SELECT id FROM carillon.jobs WHERE parent_id = ANY (sqlc.arg(parents)::bigint[]) AND id + 0 > sqlc.arg(after)::bigint ORDER BY id + 0 LIMIT sqlc.arg(page)::int;
 
+-- name: ListUnfelled :many
+-- Jobs that were cancelled and below which jobs live that nobody cancelled: whoever was at it died in between. It reads
+-- the live children once.
+SELECT c.parent_id::bigint AS id
+FROM (SELECT DISTINCT parent_id, parent_salt FROM carillon.jobs WHERE parent_id IS NOT NULL AND NOT cancelled) c
+LEFT JOIN carillon.jobs p ON p.id = c.parent_id
+WHERE CASE WHEN p.id IS NOT NULL THEN p.cancelled
+    ELSE EXISTS (SELECT FROM carillon.job_history h WHERE h.id = c.parent_id AND h.salt = c.parent_salt AND h.state = 'cancelled') END
+ORDER BY c.parent_id LIMIT sqlc.arg(page)::int;
+
 -- name: EndWaiting :many
 -- Ends jobs that wait, without a run: cancelled ones, or ready ones past their expiry. The caller has locked their parents.
 WITH gone AS (
@@ -309,10 +320,10 @@ WITH gone AS (
     RETURNING j.*
 ), history AS (
     INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
-        max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, errors, trigger_id, envelope)
+        max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, unique_key, progress, tags, payload, errors, trigger_id, envelope)
     SELECT id, now(), created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
         max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END::carillon.job_status,
-        run_id, controller, progress, tags, payload, carillon.add_error(errors,
+        run_id, controller, unique_key, progress, tags, payload, carillon.add_error(errors,
             jsonb_build_object('at', now(), 'attempt', attempt, 'verdict', CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END, 'text', sqlc.arg(text)::text)), trigger_id, envelope
     FROM gone
 ), freed AS (
@@ -401,18 +412,27 @@ WHERE (sqlc.arg(tenant)::text = '' OR q.tenant = sqlc.arg(tenant)::text) AND (sq
   AND (h.ended_at, h.id) < (sqlc.arg(before_end)::timestamptz, sqlc.arg(before_id)::bigint)
 ORDER BY h.ended_at DESC, h.id DESC LIMIT sqlc.arg(page)::int;
 
+-- name: LockDeadJobs :many
+-- Those of these jobs that may be re-driven, locked, with the unique keys that they want back. A client's jobs do not come
+-- again: nobody would run them.
+SELECT h.id, h.salt, q.tenant, COALESCE(h.unique_key, '')::text AS unique_key
+FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(salts)::int[]) AS salt) a
+JOIN carillon.job_history h ON h.id = a.id AND h.salt = a.salt
+JOIN carillon.queues q ON q.id = h.queue_id
+WHERE h.state = 'failed' AND NOT h.redriven AND q.ref <> 'client'
+ORDER BY h.id FOR NO KEY UPDATE OF h;
+
 -- name: RedriveJobs :many
--- Makes dead jobs live again, with their attempts anew; their history stays, marked. One that was a child is none any
--- more: its parent has counted its end. A client's jobs do not come again: nobody would run them.
+-- Makes dead jobs live again that the caller locked, and whose keys it took, with their attempts anew; their history stays,
+-- marked. One that was a child is none any more: its parent has counted its end.
 WITH dead AS (
     UPDATE carillon.job_history h SET redriven = true
     FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(salts)::int[]) AS salt ORDER BY 1) a
     WHERE h.id = a.id AND h.salt = a.salt AND h.state = 'failed' AND NOT h.redriven
-      AND NOT EXISTS (SELECT FROM carillon.queues q WHERE q.id = h.queue_id AND q.ref = 'client')
     RETURNING h.*
 )
-INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors, trigger_id, envelope)
-SELECT id, queue_id, (id % 1021)::int, salt, now(), created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors, trigger_id, envelope FROM dead
+INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, unique_key, tags, payload, errors, trigger_id, envelope)
+SELECT id, queue_id, (id % 1021)::int, salt, now(), created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, unique_key, tags, payload, errors, trigger_id, envelope FROM dead
 ON CONFLICT (id) DO NOTHING
 RETURNING id, queue_id, shard, priority, due_at, expires_at;
 
@@ -435,17 +455,30 @@ RETURNING q.id;
 -- name: ListPauses :many
 SELECT tenant, ref, paused_at, reason FROM carillon.pauses ORDER BY tenant, ref;
 
+-- name: DropPause :execrows
+-- The caller holds LockQueues, and resumes the queues.
+DELETE FROM carillon.pauses WHERE tenant = sqlc.arg(tenant)::text AND ref = sqlc.arg(ref)::text;
+
 -- name: ResumeQueues :many
--- The caller holds LockQueues. What another pause covers stays paused.
-WITH dropped AS (
-    DELETE FROM carillon.pauses WHERE tenant = sqlc.arg(tenant)::text AND ref = sqlc.arg(ref)::text
-)
+-- The caller holds LockQueues and has dropped the pause. What another one covers stays paused.
 UPDATE carillon.queues q SET paused_at = NULL
 WHERE q.paused_at IS NOT NULL
   AND (sqlc.arg(tenant)::text = '' OR q.tenant = sqlc.arg(tenant)::text) AND (sqlc.arg(ref)::text = '' OR q.ref = sqlc.arg(ref)::text)
-  AND NOT EXISTS (SELECT FROM carillon.pauses p WHERE NOT (p.tenant = sqlc.arg(tenant)::text AND p.ref = sqlc.arg(ref)::text)
-      AND p.tenant IN ('', q.tenant) AND p.ref IN ('', q.ref))
+  AND NOT EXISTS (SELECT FROM carillon.pauses p WHERE p.tenant IN ('', q.tenant) AND p.ref IN ('', q.ref))
 RETURNING q.id;
+
+-- name: CountPaused :one
+SELECT count(*)::int FROM carillon.queues q
+WHERE q.paused_at IS NOT NULL
+  AND (sqlc.arg(tenant)::text = '' OR q.tenant = sqlc.arg(tenant)::text) AND (sqlc.arg(ref)::text = '' OR q.ref = sqlc.arg(ref)::text);
+
+-- name: ListWaitingRefs :many
+-- The refs whose jobs have been due for long without a pause, and since when: for the doctor.
+SELECT q.ref, min(w.due_at)::timestamptz AS since
+FROM carillon.queues q
+CROSS JOIN LATERAL (SELECT j.due_at FROM carillon.jobs j WHERE j.queue_id = q.id AND j.state = 'ready' ORDER BY j.due_at LIMIT 1) w
+WHERE q.paused_at IS NULL AND w.due_at < now() - make_interval(secs => sqlc.arg(wait_secs)::float8)
+GROUP BY q.ref ORDER BY since LIMIT 100;
 
 -- name: ForgetJobKeys :execrows
 DELETE FROM carillon.job_keys WHERE (tenant, kind, key) IN (

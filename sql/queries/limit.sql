@@ -13,6 +13,22 @@ FROM (SELECT unnest(sqlc.arg(tenants)::text[]) AS tenant, unnest(sqlc.arg(domain
              unnest(sqlc.arg(opened_at)::timestamptz[]) AS opened_at, unnest(sqlc.arg(counts)::int[]) AS count) a
 WHERE r.tenant = a.tenant AND r.domain = a.domain AND r.kind = a.kind;
 
+-- name: GiveBackRate :exec
+-- One use less in the window that is open, of a request that made nothing.
+UPDATE carillon.rate_limits SET count = count - 1
+WHERE tenant = sqlc.arg(tenant)::text AND domain = sqlc.arg(domain)::text AND kind = sqlc.arg(kind)::text AND count > 0
+  AND opened_at > now() - make_interval(secs => sqlc.arg(window_secs)::float8);
+
+-- name: HasRequest :one
+-- Whether a request with this idempotency key came already.
+SELECT EXISTS (SELECT FROM carillon.job_keys WHERE tenant = sqlc.arg(tenant)::text AND kind = 'idempotency' AND key = sqlc.arg(key)::text AND expires_at > now());
+
+-- name: ListFiringUses :many
+-- Whose limits firings count for, in order of their jobs.
+SELECT j.id, t.tenant, t.domain, t.ref FROM carillon.jobs j JOIN carillon.triggers t ON t.id = j.trigger_id
+WHERE j.id = ANY (sqlc.arg(job_ids)::bigint[])
+ORDER BY j.id;
+
 -- name: DropIdleRateLimits :execrows
 -- Meters whose window is long over count nothing.
 DELETE FROM carillon.rate_limits WHERE (tenant, domain, kind) IN (

@@ -11,26 +11,38 @@ UPDATE carillon.trigger_epoch SET n = n + 1 RETURNING n;
 -- name: GetTrigger :one
 -- Deleted ones are found by who asks for them. All that read a trigger share one row.
 SELECT sqlc.embed(t), COALESCE(c.id, 0)::bigint AS cron_job_id, COALESCE(c.schedule, '')::text AS schedule, c.next_execution::timestamptz AS next_execution,
-    c.paused_at::timestamptz AS paused_at
-FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id
+    c.paused_at::timestamptz AS paused_at, COALESCE(n.paused, '')::text AS paused_note
+FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id LEFT JOIN carillon.cron_job_notes n ON n.cron_job_id = c.id
 WHERE t.key = sqlc.arg(key)::text AND (sqlc.arg(tenant)::text = '' OR t.tenant = sqlc.arg(tenant)::text) AND (sqlc.arg(deleted)::bool OR t.deleted_at IS NULL);
 
 -- name: GetTriggerByID :one
 SELECT sqlc.embed(t), COALESCE(c.id, 0)::bigint AS cron_job_id, COALESCE(c.schedule, '')::text AS schedule, c.next_execution::timestamptz AS next_execution,
-    c.paused_at::timestamptz AS paused_at
-FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id
+    c.paused_at::timestamptz AS paused_at, COALESCE(n.paused, '')::text AS paused_note
+FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id LEFT JOIN carillon.cron_job_notes n ON n.cron_job_id = c.id
 WHERE t.id = sqlc.arg(id)::bigint;
 
 -- name: ListTriggers :many
--- By tenant (all: in order of id, for the admin) and keyset.
+-- By tenant (all: in order of id, for the admin) and keyset; workers by the name that they were given, or by their ref.
 SELECT sqlc.embed(t), COALESCE(c.id, 0)::bigint AS cron_job_id, COALESCE(c.schedule, '')::text AS schedule, c.next_execution::timestamptz AS next_execution,
-    c.paused_at::timestamptz AS paused_at
-FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id
+    c.paused_at::timestamptz AS paused_at, COALESCE(n.paused, '')::text AS paused_note
+FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id LEFT JOIN carillon.cron_job_notes n ON n.cron_job_id = c.id
 WHERE t.deleted_at IS NULL AND t.id > sqlc.arg(after)::bigint AND (sqlc.arg(tenant)::text = '' OR t.tenant = sqlc.arg(tenant)::text)
   AND (cardinality(sqlc.arg(kinds)::text[]) = 0 OR t.kind::text = ANY (sqlc.arg(kinds)::text[]))
-  AND (cardinality(sqlc.arg(workers)::text[]) = 0 OR t.worker = ANY (sqlc.arg(workers)::text[]))
+  AND (cardinality(sqlc.arg(workers)::text[]) = 0 OR t.worker = ANY (sqlc.arg(workers)::text[]) OR t.ref = ANY (sqlc.arg(workers)::text[]))
 ORDER BY t.id
 LIMIT sqlc.arg(page)::int;
+
+-- name: ListTriggerMessages :many
+-- What the triggers of a worker say, by keyset; a page ends before it has too many bytes.
+SELECT m.id, m.key, m.message FROM (
+    SELECT t.id, t.key, t.message, sum(octet_length(t.message)) OVER (ORDER BY t.id) AS bytes, row_number() OVER (ORDER BY t.id) AS place
+    FROM carillon.triggers t
+    WHERE t.deleted_at IS NULL AND t.tenant = sqlc.arg(tenant)::text AND t.id > sqlc.arg(after)::bigint
+      AND (t.worker = ANY (sqlc.arg(workers)::text[]) OR t.ref = ANY (sqlc.arg(workers)::text[]))
+    ORDER BY t.id LIMIT sqlc.arg(page)::int
+) m
+WHERE m.place = 1 OR m.bytes <= sqlc.arg(max_bytes)::bigint
+ORDER BY m.id;
 
 -- name: LockTriggerRow :many
 -- The cron job of a trigger, locked before the trigger itself, as a firing locks them; none for kinds that the clock does
@@ -38,6 +50,9 @@ LIMIT sqlc.arg(page)::int;
 SELECT c.* FROM carillon.cron_jobs c
 WHERE c.trigger_id = (SELECT t.id FROM carillon.triggers t WHERE t.key = sqlc.arg(key)::text AND (sqlc.arg(tenant)::text = '' OR t.tenant = sqlc.arg(tenant)::text))
 FOR NO KEY UPDATE;
+
+-- name: GetPausedNote :one
+SELECT COALESCE((SELECT n.paused FROM carillon.cron_job_notes n WHERE n.cron_job_id = sqlc.arg(cron_job_id)::bigint), '')::text AS note;
 
 -- name: LockTrigger :one
 SELECT t.* FROM carillon.triggers t
@@ -92,8 +107,11 @@ ORDER BY h.created_at DESC, h.id DESC LIMIT sqlc.arg(page)::int;
 -- name: ListTriggerRan :many
 -- What the state of triggers is made of, the oldest first: of each trigger the newest live job, the newest ended one of each
 -- state, and the newest that somebody asked for. Each is one step of an index per partition, however many there were.
-SELECT t.id AS trigger_id, t.key, COALESCE(r.id, 0)::bigint AS id, COALESCE(r.salt, 0)::int AS salt, COALESCE(r.state::text, '')::text AS state, COALESCE(r.attempt, 0)::int AS attempt, r.started_at::timestamptz AS started_at,
-    COALESCE(r.manual, false)::bool AS manual, COALESCE(r.errors -> -1 ->> 'text', '')::text AS error
+SELECT t.id AS trigger_id, t.key, COALESCE(r.id, 0)::bigint AS id, COALESCE(r.salt, 0)::int AS salt, COALESCE(r.state::text, '')::text AS state, COALESCE(r.attempt, 0)::int AS attempt,
+    COALESCE((r.errors -> 0 ->> 'started')::timestamptz, r.started_at)::timestamptz AS started_at, -- of the first attempt
+   
+    COALESCE(r.manual, false)::bool AS manual, COALESCE(r.errors -> -1 ->> 'text', '')::text AS error,
+    COALESCE(r.errors -> -1 ->> 'verdict', '')::text AS verdict
 FROM carillon.triggers t
 LEFT JOIN LATERAL (
     (SELECT j.id, j.salt, j.state, j.attempt, j.started_at, j.created_at, j.errors, COALESCE((j.envelope ->> 'manual') = 'true', false) AS manual
@@ -118,11 +136,11 @@ WHERE t.id = ANY (sqlc.arg(ids)::bigint[])
 ORDER BY t.id, r.created_at, r.id;
 
 -- name: InsertClientJob :one
--- A job that its client runs: nobody claims it and no sweep knows it, for it is neither ready nor running; its run is one
--- all the same.
-INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, started_at, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload, state, run_id,
+-- A job that its client runs: nobody claims it and no sweep of runs knows it, for it is neither ready nor running; its run
+-- is one all the same, with a deadline.
+INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, started_at, deadline_at, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload, state, run_id,
     attempt, trigger_id, envelope)
-SELECT a.id, sqlc.arg(queue_id)::int, (a.id % 1021)::int, sqlc.arg(salt)::int, now(), now(), sqlc.arg(max_attempts)::int, sqlc.arg(backoff_ms)::int,
+SELECT a.id, sqlc.arg(queue_id)::int, (a.id % 1021)::int, sqlc.arg(salt)::int, now(), now(), now() + make_interval(secs => sqlc.arg(timeout_ms)::int / 1000.0), sqlc.arg(max_attempts)::int, sqlc.arg(backoff_ms)::int,
     sqlc.arg(backoff_max_ms)::int, sqlc.arg(timeout_ms)::int, sqlc.arg(priority)::smallint, sqlc.arg(payload)::bytea, 'blocked', sqlc.arg(run_id)::uuid, 1,
     NULLIF(sqlc.arg(trigger_id)::bigint, 0), sqlc.arg(envelope)::jsonb
 FROM (SELECT sqlc.arg(id)::bigint AS id) a
@@ -146,6 +164,33 @@ SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, 
 FROM gone g
 RETURNING id;
 
+-- name: EndLateClientJobs :execrows
+-- Fails jobs of clients that did not say in time how it went. Read by their queues: an index of deadlines would cost every
+-- claim its HOT update.
+WITH late AS (
+    SELECT j.id FROM carillon.jobs j
+    WHERE j.id = ANY (ARRAY(
+        SELECT w.id FROM carillon.queues q
+        CROSS JOIN LATERAL (
+            SELECT v.id FROM carillon.jobs v
+            WHERE v.queue_id = q.id AND v.state = 'blocked' AND v.run_id IS NOT NULL AND NOT v.cancelled AND v.deadline_at < now()
+            ORDER BY v.due_at, v.id LIMIT sqlc.arg(page)::int
+        ) w
+        WHERE q.ref = 'client' LIMIT sqlc.arg(page)::int))
+    ORDER BY j.id FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM carillon.jobs j USING late l
+    WHERE j.id = l.id AND j.state = 'blocked' AND j.run_id IS NOT NULL AND NOT j.cancelled AND j.deadline_at < now()
+    RETURNING j.*
+)
+INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt,
+    attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, errors, trigger_id, envelope)
+SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.parent_salt, g.cron_job_id, g.run_deployment, g.queue_id, g.salt,
+    g.attempt, g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority, 'failed', g.run_id, g.controller, g.progress, g.tags, g.payload,
+    carillon.add_error(g.errors, jsonb_build_object('at', now(), 'attempt', g.attempt, 'run', g.run_id, 'verdict', 'timed_out', 'text', 'context deadline exceeded')),
+    g.trigger_id, g.envelope - '{event,payload}'::text[]
+FROM gone g;
+
 -- name: ListQueueJobs :many
 -- Live jobs of a tenant in order of their due time, by keyset, each queue from its index; a page ends before it has too many
 -- bytes of requests. Shares its row with GetJob.
@@ -159,21 +204,17 @@ FROM (
         sum(octet_length(w.payload) + COALESCE(pg_column_size(w.envelope), 0)) OVER (ORDER BY w.due_at, w.id) AS bytes, row_number() OVER (ORDER BY w.due_at, w.id) AS place
     FROM carillon.queues q
     CROSS JOIN LATERAL (
-        SELECT v.* FROM carillon.jobs v WHERE v.queue_id = q.id AND (v.due_at, v.id) > (sqlc.arg(after_due)::timestamptz, sqlc.arg(after_id)::bigint)
-        ORDER BY v.due_at, v.id LIMIT sqlc.arg(page)::int
+        SELECT v.* FROM carillon.jobs v WHERE v.queue_id = q.id AND (v.due_at, v.id + 0) > (sqlc.arg(after_due)::timestamptz, sqlc.arg(after_id)::bigint)
+        ORDER BY v.due_at, v.id + 0 LIMIT sqlc.arg(page)::int
     ) w
-    WHERE q.tenant = sqlc.arg(tenant)::text AND (sqlc.arg(worker)::text = '' OR q.ref = sqlc.arg(worker)::text OR split_part(q.ref, '.', 2) = sqlc.arg(worker)::text)
+    WHERE q.tenant = sqlc.arg(tenant)::text AND sqlc.arg(ref)::text IN ('', q.ref)
     ORDER BY w.due_at, w.id LIMIT sqlc.arg(page)::int
 ) j
 WHERE j.place = 1 OR j.bytes <= sqlc.arg(max_bytes)::bigint
 ORDER BY j.due_at, j.id;
 
 -- name: ListTenantQueues :many
--- The queues of a tenant's workers: refs, or names of verbs; none given: of all.
-SELECT q.id, q.ref FROM carillon.queues q
-WHERE q.tenant = sqlc.arg(tenant)::text
-  AND (cardinality(sqlc.arg(workers)::text[]) = 0 OR q.ref = ANY (sqlc.arg(workers)::text[]) OR split_part(q.ref, '.', 2) = ANY (sqlc.arg(workers)::text[]))
-ORDER BY q.ref, q.id;
+SELECT q.id, q.ref FROM carillon.queues q WHERE q.tenant = sqlc.arg(tenant)::text ORDER BY q.ref, q.id;
 
 -- name: FindKept :many
 -- The newest jobs of one worker in some states, of which a purge leaves so many: what comes after them may go.

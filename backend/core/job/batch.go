@@ -26,6 +26,19 @@ type Pause struct {
 	At                  time.Time
 }
 
+// WaitingRef is a verb with jobs that nobody claims, and since when the oldest of them is due.
+type WaitingRef struct {
+	Ref   string
+	Since time.Time
+}
+
+// Resumed is what became of a pause that was taken back.
+type Resumed struct {
+	Queues    int  // that go on
+	WasPaused bool // there was such a pause
+	Held      int  // queues that it would concern, and another pause holds
+}
+
 // Enqueue is a job on its way into the database.
 type Enqueue struct {
 	New
@@ -128,6 +141,13 @@ type Tree struct {
 	Asked []Cancelling // jobs below that run
 	Woken []Waiting    // the parent that waited for the job, where it was the last child
 	More  bool         // the tree is larger than one call cancels: it may be made again
+}
+
+// Redriven is what a re-drive of many jobs did.
+type Redriven struct {
+	Jobs []Waiting // they live again
+	Held int       // these stay dead: live jobs have their unique keys
+	More bool      // others match
 }
 
 // Filter narrows a list of jobs; zero values narrow nothing.

@@ -69,8 +69,9 @@ type New struct {
 	Ref         string // module.verb
 	Priority    int    // 0 to 1000, higher first
 	Delay       time.Duration
-	Due         time.Time // the instant that Delay was computed for, where one was named
-	Expires     time.Time // no attempt begins after it; zero: never
+	Due         time.Time     // the instant that Delay was computed for, where one was named
+	Expires     time.Time     // no attempt begins after it; zero: never
+	Within      time.Duration // the length that Expires was computed from, where one was given
 	Timeout     time.Duration
 	Retry       Retry
 	Payload     []byte
@@ -92,6 +93,7 @@ func Lane(priority int) int { return min(max(priority, 0)/200, 4) }
 // Error is one failed run in a job's list.
 type Error struct {
 	At      time.Time `json:"at"`
+	Started time.Time `json:"started,omitzero"` // when that run began; zero: none had
 	Attempt int       `json:"attempt"`
 	Run     string    `json:"run,omitempty"`
 	Verdict string    `json:"verdict"`

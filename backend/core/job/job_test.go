@@ -88,6 +88,8 @@ func TestEveryStepIsInTheTable(t *testing.T) {
 			t.Fatalf("%+v, %+v: delay %s", c, o, step.Delay)
 		case (o.Snooze || o.Await) && !o.Requeue && !step.Counted && step.Delay < job.MinRest:
 			t.Fatalf("%+v, %+v: comes again after %s, for ever perhaps", c, o, step.Delay)
+		case step.State == job.Blocked && step.Delay != job.MinRest:
+			t.Fatalf("%+v, %+v: where no child lives it comes again after %s, not %s", c, o, step.Delay, job.MinRest)
 		case step.State == job.Ready && step.Counted && c.Attempt >= c.Retry.Attempts:
 			t.Fatalf("%+v, %+v: an attempt beyond the last", c, o)
 		case step.State == job.Ready && c.CancelAsked:
@@ -137,7 +139,9 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"tenant", func(n *job.New) { n.Tenant = "a\xff" }, "UTF-8"},
 		{"ref", func(n *job.New) { n.Ref = "" }, "empty"},
 		{"ref", func(n *job.New) { n.Ref = "send" }, "no module.verb"},
-		{"ref", func(n *job.New) { n.Ref = "m." + strings.Repeat("v", 255) }, "257 bytes"},
+		{"ref", func(n *job.New) { n.Ref = "m." + strings.Repeat("v", 256) }, "258 bytes"},
+		{"ref", func(n *job.New) { n.Ref = "m." + strings.Repeat("v", 129) }, "no module.verb"},
+		{"ref", func(n *job.New) { n.Ref = "m.send_mail" }, "no module.verb"},
 		{"priority", func(n *job.New) { n.Priority = -1 }, "got -1"},
 		{"priority", func(n *job.New) { n.Priority = 1 << 40 }, "0 to 1000"},
 		{"delay", func(n *job.New) { n.Delay = -time.Second }, "negative, got -1s"},
@@ -185,6 +189,10 @@ func TestRequestHashTellsRequestsApart(t *testing.T) {
 		"tenant": func(n *job.New) { n.Tenant = "t" }, "ref": func(n *job.New) { n.Ref = "mail.sen" }, "payload": func(n *job.New) { n.Payload = []byte("{}") },
 		"priority": func(n *job.New) { n.Priority++ }, "delay": func(n *job.New) { n.Delay++ }, "attempts": func(n *job.New) { n.Retry.Attempts++ },
 		"no tags": func(n *job.New) { n.Tags = nil }, "two tags": func(n *job.New) { n.Tags = []string{"x", "y"} }, "joined tags": func(n *job.New) { n.Tags = []string{"xy"} },
+		"due": func(n *job.New) { n.Due = noon }, "due later": func(n *job.New) { n.Due = noon.Add(time.Millisecond) },
+		"expires": func(n *job.New) { n.Expires = noon }, "expires later": func(n *job.New) { n.Expires = noon.Add(time.Millisecond) },
+		"expires within": func(n *job.New) { n.Within = time.Hour }, "due and expires": func(n *job.New) { n.Due, n.Expires = noon, noon },
+		"envelope": func(n *job.New) { n.Envelope = []byte("{}") }, "another envelope": func(n *job.New) { n.Envelope = []byte(`{"a":1}`) },
 		"unique": func(n *job.New) { n.Unique = "u" }, "window": func(n *job.New) { n.Window = 1 }, "timeout": func(n *job.New) { n.Timeout++ }, "trigger": func(n *job.New) { n.TriggerID = 1 },
 	} {
 		n := valid()
@@ -196,9 +204,16 @@ func TestRequestHashTellsRequestsApart(t *testing.T) {
 		seen[h] = name
 	}
 	same := valid()
-	same.Idempotency, same.Expires, same.Envelope = "key", noon, []byte("{}")
+	same.Idempotency, same.Slot, same.ParentRun = "key", noon, cron.RunID{1}
 	if !bytes.Equal(job.RequestHash(same), job.RequestHash(base)) {
-		t.Error("the key, the envelope or an absolute time is part of the hash")
+		t.Error("the key, the slot or the parent's run is part of the hash")
+	}
+	// What is computed anew with each try, from an instant or a length that the caller gave, is no part of it.
+	first, again := valid(), valid()
+	first.Due, first.Delay, first.Within, first.Expires = noon, time.Hour, time.Minute, noon
+	again.Due, again.Delay, again.Within, again.Expires = noon, time.Minute, time.Minute, noon.Add(time.Second)
+	if !bytes.Equal(job.RequestHash(first), job.RequestHash(again)) {
+		t.Error("a repeated request hashes otherwise later")
 	}
 }
 

@@ -71,10 +71,10 @@ func validateNames(n New) error {
 	if err := text("tenant", n.Tenant, 1, MaxName); err != nil {
 		return err
 	}
-	if err := text("ref", n.Ref, 1, MaxName); err != nil {
+	if err := text("ref", n.Ref, 1, cron.MaxRefBytes); err != nil {
 		return err
 	}
-	if module, verb, ok := strings.Cut(n.Ref, "."); !ok || module == "" || verb == "" {
+	if _, _, ok := cron.ParseRef(n.Ref); !ok {
 		return invalid("ref", "%.60q is no module.verb", n.Ref)
 	}
 	if n.Priority < 0 || n.Priority > MaxPriority {
@@ -99,6 +99,9 @@ func validateTimes(n New) error {
 		return invalid("delay", "must be at most ten years, got %s", n.Delay)
 	case n.Timeout < time.Millisecond || n.Timeout > MaxTimeout:
 		return invalid("timeout", "must be 1ms to %s, got %s", MaxTimeout, n.Timeout)
+	}
+	if n.Within < 0 || n.Within > MaxDelay {
+		return invalid("within", "must be 0 to ten years, got %s", n.Within)
 	}
 	if far(n.Expires) {
 		return invalid("expires", "must be in the years 1 to 9999")
@@ -193,12 +196,12 @@ func text(field, s string, least, most int) error {
 	return nil
 }
 
-// RequestHash tells one request from another under the same idempotency key. The absolute times are left out: a client
-// that repeats a request may have computed them from its clock anew. So is the envelope, which may say when and how the
-// request came.
+// RequestHash tells one request from another under the same idempotency key, by all that the caller asked for: an instant
+// where he named one, a length of time where he gave that, and never what was computed from them, for that differs with
+// each try. Slot and ParentRun are nobody's wish: the next run of a parent makes the same child.
 func RequestHash(n New) []byte {
 	if !n.Due.IsZero() {
-		n.Delay = 0 // differs with each try
+		n.Delay = 0
 	}
 	h := sha256.New()
 	for _, s := range []string{n.Tenant, n.Ref, n.Unique, string(n.Payload)} {
@@ -212,10 +215,29 @@ func RequestHash(n New) []byte {
 	for _, tag := range n.Tags {
 		put(h, tag)
 	}
-	if n.TriggerID != 0 { // a job without one hashes as carillon.enqueue() has it
-		number(h, n.TriggerID)
+	// What is not given leaves no trace, so that the rest hashes as carillon.enqueue() has it.
+	for _, v := range []struct {
+		name  string
+		value int64
+	}{{"trigger", n.TriggerID}, {"due", micros(n.Due)}, {"expires", micros(n.Expires)}, {"within", int64(n.Within)}} {
+		if v.value != 0 && (v.name != "expires" || n.Within == 0) {
+			put(h, v.name)
+			number(h, v.value)
+		}
+	}
+	if len(n.Envelope) > 0 {
+		put(h, "envelope")
+		put(h, string(n.Envelope))
 	}
 	return h.Sum(nil)
+}
+
+// micros is an instant as the database keeps it; the zero time is 0.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
 }
 
 func put(h hash.Hash, s string) {

@@ -176,6 +176,56 @@ func TestReservedWorkersAreTheOperators(t *testing.T) {
 	}
 }
 
+func TestEverythingOfAnApplicationNamesNoWorker(t *testing.T) {
+	for _, kind := range append(Kinds, "") {
+		token, operator := Token{Kind: kind, Scope: Full()}, kind == CLI
+		if token.MayPushJob("print", false) != operator || token.MayCreateTrigger("print", false) != operator || token.MayMailCampaign() != operator {
+			t.Errorf("%q with %s runs what nobody named", kind, Everything)
+		}
+		if !token.MayListJobs() || !token.MayPurge() || !token.MayLaunchTrigger(TriggerDoc{ID: "t1", Worker: "print"}) {
+			t.Errorf("%q with %s may not do what a rule on the whole type allows", kind, Everything)
+		}
+	}
+	for _, scope := range []string{"io.cozy.jobs:POST:*", "io.cozy.jobs:POST:*:worker", "io.cozy.jobs:ALL:print,*:id", "io.cozy.*", "io.cozy.jobs.*"} {
+		set, _ := Parse(scope)
+		for _, kind := range Kinds {
+			if (Token{Kind: kind, Scope: set}).MayPushJob("print", false) {
+				t.Errorf("%q of kind %s runs print", scope, kind)
+			}
+		}
+	}
+}
+
+func TestReservedByAnyName(t *testing.T) {
+	for _, c := range []struct {
+		reserved, worker, ref string
+		want                  bool
+	}{
+		{"vault", "vault", "", true}, {"vault", "vault", "vault.open", true}, {"vault", "open", "vault.open", true}, {"vault", "vault.open", "", true},
+		{"open", "vault", "vault.open", true}, {"open", "vault.open", "vault.open", true}, {"vault.open", "vault", "vault.open", true},
+		{"vault.open", "vault.shut", "vault.shut", false}, {"vault.open", "open", "door.open", false}, {"vault", "print", "print.print", false},
+		{"", "vault", "", false}, {"vault", "", "", false}, {"share-upload", "files.shareUpload", "files.shareUpload", true}, {"shareUpload", "share-upload", "", true},
+		{"share-upload", "files", "files.shareUpload", true}, {"share-upload", "share-update", "files.shareUpdate", false},
+	} {
+		if got := (Reserved{"client", c.reserved}).Covers(c.worker, c.ref); got != c.want {
+			t.Errorf("%q covers %q of %q: %v", c.reserved, c.worker, c.ref, got)
+		}
+	}
+	for worker, verb := range map[string]string{"share-upload": "shareUpload", "print": "print", "a-b-c": "aBC", "zip2": "zip2", "": ""} {
+		if VerbName(worker) != verb || WorkerName(verb) != worker {
+			t.Errorf("%q is the verb %q, and back %q", worker, VerbName(worker), WorkerName(verb))
+		}
+	}
+	for _, odd := range []string{"-", "--", "a-", "-a", "a--b", "-é"} {
+		_ = VerbName(odd) // is nobody's
+	}
+	for name, good := range map[string]bool{"vault": true, "vault.open": true, "share-upload": true, "": false, "a b": false, "a.b.c": false, "a,b": false, "a:b": false, "a\x00": false} {
+		if err := (Reserved{"print", name}).Check(); (err == nil) != good {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
 func TestKonnectorsHaveTheirOwnTriggersOnly(t *testing.T) {
 	own := TriggerDoc{ID: "t1", Worker: "konnector", Konnector: "bank"}
 	for name, c := range map[string]struct {
@@ -264,7 +314,7 @@ func TestObjectsSayTheSameAsTexts(t *testing.T) {
 
 func TestTheOperatorsSetIsNoScope(t *testing.T) {
 	full, err := ParseGrant(Everything)
-	if err != nil || !full.Everything() || full.String() != Everything || !full.AllowsType(Jobs, Delete) || !full.AllowsWorker(Jobs, Post, "x") {
+	if err != nil || !full.Everything() || full.String() != Everything || !full.AllowsType(Jobs, Delete) || full.AllowsWorker(Jobs, Post, "x") {
 		t.Errorf("got %v, %v", full, err)
 	}
 	if set, err := ParseGrant("io.cozy.jobs"); err != nil || set.Everything() || set.Allows(Triggers, Get, Document{}) {

@@ -195,9 +195,9 @@ func (s Set) AllowsType(doctype, verb string) bool {
 }
 
 // AllowsWorker says whether a rule that is restricted to this worker allows the verb. A rule on the whole type is not
-// enough; the set of everything is.
+// enough, and neither is Everything.
 func (s Set) AllowsWorker(doctype, verb, worker string) bool {
-	return worker != "" && s.any(doctype, verb, func(r Rule) bool {
+	return worker != "" && !s.everything && s.any(doctype, verb, func(r Rule) bool {
 		return r.Selector == workerSelector && slices.Contains(r.Values, worker)
 	})
 }

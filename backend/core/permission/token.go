@@ -60,7 +60,12 @@ type TriggerDoc struct {
 // MayPushJob: a rule on jobs that is restricted to this worker; a rule on the whole type is not enough. A reserved
 // worker is open to operators alone.
 func (t Token) MayPushJob(worker string, reserved bool) bool {
-	return (!reserved || t.Kind == CLI) && t.Scope.AllowsWorker(Jobs, Post, worker)
+	return (!reserved || t.Kind == CLI) && t.mayRun(Jobs, worker)
+}
+
+// mayRun: what makes a worker run names it. Only of an operator Everything says that it may run any.
+func (t Token) mayRun(doctype, worker string) bool {
+	return t.Scope.AllowsWorker(doctype, Post, worker) || t.Kind == CLI && t.Scope.Everything() && worker != ""
 }
 
 // MayForwardLogs: operators alone.
@@ -93,12 +98,12 @@ func (t Token) MayMailSupport() bool {
 }
 
 // MayMailCampaign: the right to push mails.
-func (t Token) MayMailCampaign() bool { return t.Scope.AllowsWorker(Jobs, Post, sendmail) }
+func (t Token) MayMailCampaign() bool { return t.mayRun(Jobs, sendmail) }
 
 // MayCreateTrigger: a rule on triggers that is restricted to this worker (of a @client trigger it is "client"). A
 // reserved worker is open to operators alone.
 func (t Token) MayCreateTrigger(worker string, reserved bool) bool {
-	return (!reserved || t.Kind == CLI) && t.Scope.AllowsWorker(Triggers, Post, worker)
+	return (!reserved || t.Kind == CLI) && t.mayRun(Triggers, worker)
 }
 
 // MayListTriggers: a rule on all triggers, or the list is of exactly one worker and a rule matches it.

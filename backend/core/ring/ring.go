@@ -131,21 +131,6 @@ func (r *Ring) First(key string) []int32 { return r.shards(key, FirstOwner) }
 // Second are the shards that a controller owns second, in order.
 func (r *Ring) Second(key string) []int32 { return r.shards(key, SecondOwner) }
 
-// Diff says which shards a controller looks after in next but did not in old, and the other way round. A mere change
-// between first and second owner is in neither: its rows are held already.
-func Diff(old, next *Ring, key string) (gained, lost []int32) {
-	for shard := range int32(Shards) {
-		before, after := old.Role(key, shard) != None, next.Role(key, shard) != None
-		switch {
-		case after && !before:
-			gained = append(gained, shard)
-		case before && !after:
-			lost = append(lost, shard)
-		}
-	}
-	return gained, lost
-}
-
 func (r *Ring) shards(key string, role Role) []int32 {
 	var own []int32
 	for shard := range int32(Shards) {

@@ -140,35 +140,6 @@ func TestADeathMovesOnlyTheDeadMembersShards(t *testing.T) {
 	}
 }
 
-func TestDiffIsWhatChangedHands(t *testing.T) {
-	two, three := New(named(2)), New(named(3))
-	if gained, lost := Diff(nil, two, "ctl-0"); len(gained) != Shards || lost != nil {
-		t.Errorf("first ring of two: gained %d, lost %d, want all and none", len(gained), len(lost))
-	}
-	if gained, lost := Diff(three, three, "ctl-0"); gained != nil || lost != nil {
-		t.Errorf("same ring: gained %v, lost %v", gained, lost)
-	}
-	gained, lost := Diff(two, three, "ctl-0")
-	if gained != nil || len(lost) == 0 {
-		t.Errorf("a third came: gained %d, lost %d, want none and some", len(gained), len(lost))
-	}
-	for _, shard := range lost {
-		if three.Role("ctl-0", shard) != None {
-			t.Errorf("shard %d is lost but still owned", shard)
-		}
-	}
-	back, none := Diff(three, two, "ctl-0")
-	if !slices.Equal(back, lost) || none != nil {
-		t.Errorf("the third left: gained %v, lost %v, want %v back", back, none, lost)
-	}
-	if own := len(three.First("ctl-0")) + len(three.Second("ctl-0")); own+len(lost) != Shards {
-		t.Errorf("kept %d and lost %d of %d", own, len(lost), Shards)
-	}
-	if gained, lost := Diff(two, nil, "ctl-0"); gained != nil || len(lost) != Shards {
-		t.Errorf("no ring: gained %d, lost %d, want none and all", len(gained), len(lost))
-	}
-}
-
 func TestARingWithoutMembersOwnsNothing(t *testing.T) {
 	for name, r := range map[string]*Ring{"nil": nil, "empty": New(nil)} {
 		first, second := r.Owners(3)

@@ -32,17 +32,6 @@ const rootField = "payload"
 // maxPayloadDepth bounds the nesting of a payload, and with it the stack.
 const maxPayloadDepth = 200
 
-// Check says whether a payload fits the request of a verb of m; the error is a *FieldFault. Who checks often compiles m
-// once and uses Shapes.Check.
-func Check(m Module, v Verb, payload []byte) error {
-	m.Verbs = []Verb{v}
-	s, err := Compile(m)
-	if err != nil {
-		return err
-	}
-	return s.Check(v, payload)
-}
-
 // Check says whether a payload fits the request of a verb; the error is a *FieldFault that names the first field that does
 // not. A verb without a request accepts nothing, null and {}. Names of fields are compared exactly, unknown and repeated
 // ones are refused, and what Any covers needs only be JSON. It reads the payload once, and what fits costs no memory but

@@ -199,20 +199,14 @@ func TestPayloadsThatDoNotFitAreNamedByTheirField(t *testing.T) {
 	}
 }
 
-func TestCheckOfAModule(t *testing.T) {
+func TestOnlyWhatWasCompiledIsChecked(t *testing.T) {
 	m, _ := compiled(t)
 	v, _ := m.Verb("send")
-	if err := Check(m, v, []byte(`{"to":"a","priority":1}`)); err != nil {
-		t.Error(err)
-	}
-	var f *FieldFault
-	if err := Check(m, v, []byte(`{}`)); !errors.As(err, &f) || f.Field != "payload.to" {
-		t.Errorf("got %v", err)
-	}
-	m.Data = nil
-	if err := Check(m, v, nil); err == nil || !strings.Contains(err.Error(), "unknown type Mail") {
+	m.Verbs, m.Data = []Verb{v}, nil
+	if _, err := Compile(m); err == nil || !strings.Contains(err.Error(), "unknown type Mail") {
 		t.Errorf("a type that is not declared: %v", err)
 	}
+	var f *FieldFault
 	if err := (&Shapes{}).Check(v, []byte(`{}`)); !errors.As(err, &f) || f.Field != "ref" {
 		t.Errorf("a verb of another module: %v", err)
 	}

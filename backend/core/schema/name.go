@@ -2,19 +2,6 @@ package schema
 
 import "strings"
 
-// validName reports whether s is a name of a module or a verb: a lower-case letter, then letters and digits.
-func validName(s string) bool {
-	if s == "" || s[0] < 'a' || s[0] > 'z' {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if !isLetter(c) && !isDigit(c) {
-			return false
-		}
-	}
-	return true
-}
-
 // bareName reports whether a field's name needs no quotes in the text form.
 func bareName(s string) bool {
 	for i, c := range []byte(s) {

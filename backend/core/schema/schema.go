@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
 )
 
@@ -20,7 +21,7 @@ import (
 const (
 	MaxTextBytes     = 256 << 10
 	MaxVerbs         = 1000
-	MaxNameBytes     = 128
+	MaxNameBytes     = cron.MaxNameBytes
 	MaxScheduleBytes = 1024
 	MinTimeout       = time.Second
 	MaxTimeout       = 24 * time.Hour

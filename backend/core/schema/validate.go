@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
 	"carillon/backend/core/schedule"
 )
@@ -92,7 +93,7 @@ func (c *checker) name(verb int, kind, name string) {
 		c.errors.add(at, "", "%s has no name", kind)
 	case len(name) > MaxNameBytes:
 		c.errors.add(at, "", "%s name has at most %d bytes, not %d", kind, MaxNameBytes, len(name))
-	case !validName(name):
+	case !cron.ValidName(name):
 		c.errors.add(at, "a lower-case letter, then letters and digits", "invalid %s name %q", kind, name)
 	}
 }

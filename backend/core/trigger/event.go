@@ -2,10 +2,14 @@ package trigger
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"io"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"carillon/backend/core/job"
@@ -113,6 +117,35 @@ func (c Change) Check() error {
 		}
 	}
 	return nil
+}
+
+// CheckIdempotency judges the key of a publication; an empty one is none. The error is a *Fault.
+func CheckIdempotency(key string) error {
+	if !storable(key, job.MaxKey) || strings.ContainsFunc(key, unicode.IsControl) {
+		return &Fault{Pointer: "/idempotency_key", Title: InvalidAttribute, Detail: "idempotency key is no text, or longer than 256 bytes"}
+	}
+	return nil
+}
+
+// HashChanges tells one publication of a tenant's from another under the same idempotency key; carillon.publish() computes
+// it alike, of documents as jsonb prints them.
+func HashChanges(tenant string, changes []Change) []byte {
+	h := sha256.New()
+	say := func(texts ...string) {
+		for _, s := range texts {
+			binary.Write(h, binary.BigEndian, int64(len(s)))
+			io.WriteString(h, s)
+		}
+	}
+	say(tenant)
+	for _, c := range changes {
+		say(c.Type, string(c.Verb), c.ID, string(c.Doc), string(c.Old), c.Path, c.OldPath)
+		binary.Write(h, binary.BigEndian, int64(len(c.Dirs)))
+		for _, d := range c.Dirs {
+			say(d.ID, d.Path)
+		}
+	}
+	return h.Sum(nil)
 }
 
 func isPath(path string) bool { return strings.HasPrefix(path, "/") && storable(path, MaxPath) }

@@ -74,9 +74,8 @@ func TestConformanceOfEvents(t *testing.T) {
 			if got := Matches(rules, change); got != c.Expected.Match {
 				t.Errorf("%q, %+v: %v (%s)", c.Input.Arguments, e, got, c.Note)
 			}
-			var x Index
-			x.Set(7, "", rules)
-			if got := len(x.Match(change)) == 1; got != c.Expected.Match {
+			x := (&Index{}).With([]Entry{{7, "", rules}})
+			if got := len(all(x, change)) == 1; got != c.Expected.Match {
 				t.Errorf("%q, %+v: the index says %v", c.Input.Arguments, e, got)
 			}
 		})
@@ -185,9 +184,8 @@ func TestRulesMatchTheirChanges(t *testing.T) {
 		if got := Matches(rules, c.change); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
-		var x Index
-		x.Set(1, "", rules)
-		if got := len(x.Match(c.change)) > 0; got != c.want {
+		x := (&Index{}).With([]Entry{{1, "", rules}})
+		if got := len(all(x, c.change)) > 0; got != c.want {
 			t.Errorf("%s: the index says %v", name, got)
 		}
 	}

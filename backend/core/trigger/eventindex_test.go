@@ -59,13 +59,21 @@ func TestIndexAgreesWithTheRules(t *testing.T) {
 	}
 	for seed := range uint64(40) {
 		d := dicey{rand.New(rand.NewPCG(seed, 1))}
-		var x Index
+		x := &Index{}
 		all := map[int64]one{}
-		found := 0
-		for range 300 {
+		found, layers := 0, 0
+		for step := range 300 {
+			if step == 100 { // many at once: they are folded in, and what follows is a layer above them
+				var changes []Entry
+				for id := range int64(2 * minLate) {
+					all[id] = one{d.of("one", "two"), ruled(t, d.rule())}
+					changes = append(changes, Entry{id, all[id].tenant, all[id].rules})
+				}
+				x = x.With(changes)
+			}
 			id := int64(d.IntN(40))
 			if d.IntN(4) == 0 {
-				x.Remove(id)
+				x = x.With([]Entry{{ID: id}})
 				delete(all, id)
 			} else {
 				var texts []string
@@ -73,7 +81,7 @@ func TestIndexAgreesWithTheRules(t *testing.T) {
 					texts = append(texts, d.rule())
 				}
 				all[id] = one{d.of("one", "two"), ruled(t, strings.Join(texts, " "))}
-				x.Set(id, all[id].tenant, all[id].rules)
+				x = x.With([]Entry{{ID: id}, {id, all[id].tenant, all[id].rules}})
 			}
 			if x.Len() != len(all) {
 				t.Fatalf("seed %d: %d triggers, want %d", seed, x.Len(), len(all))
@@ -86,51 +94,93 @@ func TestIndexAgreesWithTheRules(t *testing.T) {
 				}
 			}
 			slices.Sort(want)
-			if got := x.Match(c); !slices.Equal(got, want) {
+			if got, more := x.Match(c, -1, 1000); !slices.Equal(got, want) || more {
 				t.Fatalf("seed %d: %+v\ngot %v, want %v", seed, c, got, want)
 			}
 			found += len(want)
+			if len(x.old.held) > 0 && len(x.late.held) > 0 {
+				layers++
+			}
+			var parts []int64
+			for after, most, more := int64(-1), 1+d.IntN(4), true; more; {
+				var got []int64
+				if got, more = x.Match(c, after, most); len(got) > most || more && len(got) < most {
+					t.Fatalf("seed %d: %+v: %d triggers, %d were asked for", seed, c, len(got), most)
+				}
+				if parts = append(parts, got...); more {
+					after = got[len(got)-1]
+				}
+			}
+			if !slices.Equal(parts, want) {
+				t.Fatalf("seed %d: %+v\ngot %v in parts, want %v", seed, c, parts, want)
+			}
 		}
-		if found == 0 {
-			t.Errorf("seed %d: nothing ever matched", seed)
+		if found == 0 || layers == 0 {
+			t.Errorf("seed %d: %d matches, %d times in two layers", seed, found, layers)
 		}
+		var gone []Entry
 		for id := range all {
-			x.Remove(id)
+			gone = append(gone, Entry{ID: id})
 		}
-		if len(x.at) != 0 || len(x.held) != 0 {
-			t.Errorf("seed %d: %d places are left of no trigger", seed, len(x.at))
+		if x = x.With(gone); x.Len() != 0 || len(x.old.at) != 0 || len(x.late.at) != 0 {
+			t.Errorf("seed %d: %d and %d places are left of no trigger", seed, len(x.old.at), len(x.late.at))
 		}
 	}
+}
+
+// all is what an index finds of few triggers.
+func all(x *Index, c Change) []int64 {
+	found, _ := x.Match(c, 0, 1000)
+	return found
 }
 
 func TestTriggersOfOtherTenantsAreNotFound(t *testing.T) {
-	var x Index
-	x.Set(1, "one", ruled(t, "x"))
-	x.Set(2, "two", ruled(t, "x"))
-	if got := x.Match(Change{Tenant: "two", Type: "x", Verb: Created}); !slices.Equal(got, []int64{2}) {
+	x := (&Index{}).With([]Entry{{1, "one", ruled(t, "x")}, {2, "two", ruled(t, "x")}})
+	c := Change{Tenant: "two", Type: "x", Verb: Created}
+	if got := all(x, c); !slices.Equal(got, []int64{2}) {
 		t.Errorf("got %v", got)
 	}
-	x.Set(2, "one", ruled(t, "y"))
-	if got := x.Match(Change{Tenant: "two", Type: "x", Verb: Created}); len(got) != 0 {
+	if got := all(x.With([]Entry{{2, "one", ruled(t, "y")}}), c); len(got) != 0 {
 		t.Errorf("got %v after the trigger moved", got)
+	}
+	if got := all(x, c); !slices.Equal(got, []int64{2}) {
+		t.Errorf("got %v: the index changed", got)
 	}
 }
 
-func TestMatchesMayBeKept(t *testing.T) {
-	var x Index
-	for id := range int64(3) {
-		x.Set(id, "", ruled(t, "x"))
+// TestAMatchIsBounded: of very many rules a change is told as many as it asks for, at the cost of these, and each in the
+// end.
+func TestAMatchIsBounded(t *testing.T) {
+	const n, most = 100_000, 1000
+	entries := make([]Entry, n)
+	for i := range entries {
+		entries[i] = Entry{int64(i + 1), "me", ruled(t, [...]string{"io.cozy.hot", "io.cozy.hot:CREATED", "io.cozy.hot:CREATED:a:f", "io.cozy.hot.*"}[i%4])}
 	}
-	got := x.Match(Change{Type: "x", Verb: Created})
-	x.Remove(0)
-	if !slices.Equal(got, []int64{0, 1, 2}) {
-		t.Errorf("the list changed with the index: %v", got)
+	x := (&Index{}).With(entries).With(entries[:minLate]) // in two layers
+	c := Change{Tenant: "me", Type: "io.cozy.hot", Verb: Created, Doc: json.RawMessage(`{"f":"a"}`)}
+	next := int64(1)
+	for after, more := int64(0), true; more; {
+		var got []int64
+		got, more = x.Match(c, after, most)
+		if len(got) != most || cap(got) > 12*most {
+			t.Fatalf("%d triggers with room for %d, %d were asked for", len(got), cap(got), most)
+		}
+		for _, id := range got {
+			if id != next {
+				t.Fatalf("trigger %d, want %d", id, next)
+			}
+			next++
+		}
+		after = got[most-1]
+	}
+	if next != n+1 {
+		t.Errorf("%d triggers in all, want %d", next-1, n)
 	}
 }
 
 // many triggers, of which one in a hundred types gets all of its kind; a change finds about ten, however many there are.
 func many(b testing.TB, n int) *Index {
-	var x Index
+	entries := make([]Entry, n)
 	for i := range n {
 		var arguments string
 		switch i % 4 {
@@ -143,9 +193,9 @@ func many(b testing.TB, n int) *Index {
 		case 3:
 			arguments = fmt.Sprintf("io.cozy.kind%d.*:DELETED io.cozy.files:CREATED:dir%d", i, i)
 		}
-		x.Set(int64(i), "me", ruled(b, arguments))
+		entries[i] = Entry{int64(i), "me", ruled(b, arguments)}
 	}
-	return &x
+	return (&Index{}).With(entries)
 }
 
 func BenchmarkMatch(b *testing.B) {
@@ -162,17 +212,22 @@ func BenchmarkMatch(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					x.Match(c)
+					x.Match(c, -1, 1000)
 				}
 			})
 		}
 	}
 }
 
-func BenchmarkSet(b *testing.B) {
+// BenchmarkWith takes one changed trigger in, beside as many late ones as there may be.
+func BenchmarkWith(b *testing.B) {
 	x := many(b, 100_000)
-	rules := ruled(b, "io.cozy.hot:CREATED,UPDATED:value:field")
+	changes := make([]Entry, minLate+len(x.old.held)/16-1)
+	for i := range changes {
+		changes[i] = Entry{int64(200_000 + i), "me", ruled(b, "io.cozy.hot:CREATED,UPDATED:value:field")}
+	}
+	x = x.With(changes)
 	for b.Loop() {
-		x.Set(50_000, "me", rules)
+		x.With(changes[:1])
 	}
 }

@@ -1,6 +1,11 @@
 package trigger
 
-import "time"
+import (
+	"strings"
+	"time"
+
+	"carillon/backend/core/permission"
+)
 
 // LimitWindow is how long a rate is counted, from its first use on.
 const LimitWindow = time.Hour
@@ -18,6 +23,19 @@ var limits = map[string]int{
 func LimitOf(worker string) (limit int, ok bool) {
 	limit, ok = limits[worker]
 	return limit, ok
+}
+
+// LimitName names the limit that jobs of a verb count for, by whichever name its worker was asked for: that of the verb's
+// own name, or else of its module's, whose verbs share it. Empty: there is none. Deliveries are no verb's, not even of one
+// that is called as their limit is.
+func LimitName(ref string) string {
+	module, verb, _ := strings.Cut(ref, ".")
+	for _, name := range []string{permission.WorkerName(verb), permission.WorkerName(module)} {
+		if _, ok := limits[name]; ok && name != WebhookLimit {
+			return name
+		}
+	}
+	return ""
 }
 
 // What a refused request is told.

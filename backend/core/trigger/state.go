@@ -1,6 +1,11 @@
 package trigger
 
-import "time"
+import (
+	"strings"
+	"time"
+
+	"carillon/backend/core/cron"
+)
 
 // Status of a job, in the words of the API.
 type Status string
@@ -19,6 +24,17 @@ type Ran struct {
 	Started time.Time // of its first attempt; zero: not yet
 	Error   string    // the last one
 	Manual  bool
+}
+
+// ErrorText is the error of one attempt in the words of the API: running out of time is an error as any other.
+func ErrorText(verdict cron.Verdict, text string) string {
+	if verdict != cron.TimedOut {
+		return text
+	}
+	if said, ok := strings.CutPrefix(text, "timed out: "); ok {
+		return said
+	}
+	return "context deadline exceeded" // what the document shows
 }
 
 // State is how a trigger fares, by all of its jobs that are kept. What has not been is absent.

@@ -35,10 +35,15 @@ type Trigger struct {
 	Next        time.Time // of timed kinds: the first undecided slot
 	CronJob     int64     // of timed kinds: the row that the clock fires; 0: none
 	PausedAt    time.Time // of timed kinds: the clock stands still for it since then
+	PausedNote  string    // why
 }
 
 // ClientWorker is the worker whose jobs no controller runs: a client launches and ends them.
 const ClientWorker = "client"
+
+// ClientLimits are that worker's: who launched a job and is not heard of again has failed after a day, or sooner where
+// the options ask for it.
+var ClientLimits = Limits{Timeout: 24 * time.Hour}
 
 // Envelope is what a job of a trigger, or of the Cozy API, carries beside its request.
 type Envelope struct {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"carillon/backend/core/cron"
@@ -253,9 +252,9 @@ func (e *Engine) update(ctx context.Context, module string, decide func(deployme
 }
 
 func moduleOf(ref string) (string, error) {
-	module, verb, ok := strings.Cut(ref, ".")
-	if !ok || module == "" || verb == "" {
-		return "", fmt.Errorf("%w: %q is no ref; write module.verb", cron.ErrInvalid, ref)
+	module, _, ok := cron.ParseRef(ref)
+	if !ok {
+		return "", fmt.Errorf("%w: %.60q is no module.verb", cron.ErrInvalid, ref)
 	}
 	return module, nil
 }

@@ -242,7 +242,7 @@ func find(m deployment.Module, ref string) (cron.Job, error) {
 			return j, nil
 		}
 	}
-	return cron.Job{}, fmt.Errorf("%w: %s", cron.ErrNotFound, ref)
+	return cron.Job{}, fmt.Errorf("%w: no cron job %s", cron.ErrNotFound, ref)
 }
 
 func compile(j cron.Job) (schedule.Schedule, error) {

@@ -1,6 +1,7 @@
 package dispatch_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -122,7 +123,7 @@ type stage struct {
 func newStage(t *testing.T, cfg dispatch.Config) *stage {
 	s := &stage{t: t}
 	s.ctx, s.stop = context.WithCancel(t.Context())
-	cfg.Dial, cfg.Log, cfg.Controller = s.link.dial, quiet, "c1"
+	cfg.Dial, cfg.Log, cfg.Controller = s.link.dial, cmp.Or(cfg.Log, quiet), "c1"
 	s.Dispatcher = dispatch.New(cfg)
 	s.parts.Go(func() {
 		if err := s.Run(s.ctx); err != nil {

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -247,6 +248,14 @@ func (d *Dispatcher) Reachable(runner string) bool {
 	defer d.mu.Unlock()
 	r := d.runners[runner]
 	return r != nil && !r.leaving && (r.stream != nil || !r.Stream)
+}
+
+// Served says whether a deployment has a runner, busy or not.
+func (d *Dispatcher) Served(deployment string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.pools[deployment]
+	return p != nil && slices.ContainsFunc(p.runners, func(r *runner) bool { return !r.leaving })
 }
 
 // Room is how many more calls the runners of a deployment would take at once, by what they granted. It is quick and

@@ -18,6 +18,7 @@ import (
 // Why a stream is torn; context.Cause tells.
 var (
 	errSilent = errors.New("no answer to a ping")
+	errClosed = errors.New("it closed its stream")
 	errGone   = errors.New("not among the live runners")
 	errStop   = errors.New("the controller stops")
 )
@@ -55,9 +56,10 @@ func (s *stream) cancel(run string) {
 
 // keep holds a stream to r until ctx ends, dialling again when it breaks.
 func (d *Dispatcher) keep(ctx context.Context, r *runner) {
+	out := outage{began: time.Now(), calm: true}
 	for pause := firstPause; ctx.Err() == nil; {
 		begun := time.Now()
-		err := d.attach(ctx, r)
+		err := d.attach(ctx, r, &out)
 		if time.Since(begun) > 2*longestPause {
 			pause = firstPause
 		}
@@ -68,7 +70,7 @@ func (d *Dispatcher) keep(ctx context.Context, r *runner) {
 		if leaving || ctx.Err() != nil {
 			return
 		}
-		d.cfg.Log.Warn("runner's stream broke", "runner", r.Key, "endpoint", r.Endpoint, "cause", err)
+		out.tell(d.cfg.Log, r.Runner, err, time.Now())
 		timer := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-timer.C:
@@ -80,7 +82,7 @@ func (d *Dispatcher) keep(ctx context.Context, r *runner) {
 }
 
 // attach dials r and serves the stream until it breaks; the error says why, and is never nil.
-func (d *Dispatcher) attach(ctx context.Context, r *runner) (err error) {
+func (d *Dispatcher) attach(ctx context.Context, r *runner, out *outage) (err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	watch := time.AfterFunc(d.cfg.Silence, func() { stop(errSilent) })
@@ -100,6 +102,7 @@ func (d *Dispatcher) attach(ctx context.Context, r *runner) (err error) {
 		return cause(ctx, err)
 	}
 	s := d.attached(r)
+	out.over(d.cfg.Log, r.Runner, time.Now())
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		if err := s.write(ctx, w); err != nil {
@@ -124,7 +127,7 @@ func cause(ctx context.Context, err error) error {
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, io.EOF):
-		return errors.New("it closed its stream")
+		return errClosed
 	}
 	return err
 }
@@ -158,7 +161,6 @@ func (d *Dispatcher) attached(r *runner) *stream {
 	r.stream, r.level, r.trouble = s, 0, ""
 	d.stats.Streams++
 	d.unlock()
-	d.cfg.Log.Info("runner attached", "runner", r.Key, "endpoint", r.Endpoint, "deployment", r.Deployment)
 	return s
 }
 

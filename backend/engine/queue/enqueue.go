@@ -82,11 +82,12 @@ func (q *Queue) pieces(jobs []job.New, results []job.Enqueued) (pieces []*piece)
 			results[i].Err = err
 			continue
 		}
-		if p == nil || len(p.jobs) == q.cfg.EnqueueJobs || p.size+len(n.Payload) > q.cfg.EnqueueSize {
+		size := len(n.Payload) + len(n.Envelope)
+		if p == nil || len(p.jobs) == q.cfg.EnqueueJobs || p.size+size > q.cfg.EnqueueSize {
 			p = &piece{done: make(chan struct{})}
 			pieces = append(pieces, p)
 		}
-		p.jobs, p.places, p.size = append(p.jobs, n), append(p.places, i), p.size+len(n.Payload)
+		p.jobs, p.places, p.size = append(p.jobs, n), append(p.places, i), p.size+size
 	}
 	return pieces
 }
@@ -99,11 +100,19 @@ func (q *Queue) submit(p *piece) error {
 		return fmt.Errorf("%w: this controller is stopping", cron.ErrUnavailable)
 	case q.waiting+len(p.jobs) > max(q.cfg.MaxWaiting, len(p.jobs)):
 		return fmt.Errorf("%w: %d jobs wait to be inserted", cron.ErrUnavailable, q.waiting)
+	case q.waitingSize+p.size > max(q.cfg.MaxWaitingSize, p.size):
+		return fmt.Errorf("%w: jobs with %d bytes wait to be inserted", cron.ErrUnavailable, q.waitingSize)
 	}
 	q.intake = append(q.intake, p)
-	q.waiting += len(p.jobs)
+	q.waits(p, 1)
 	ringAll(q.enqueueBells)
 	return nil
+}
+
+// waits counts a piece in (1) or out (-1); q.mu is held.
+func (q *Queue) waits(p *piece, sign int) {
+	q.waiting += sign * len(p.jobs)
+	q.waitingSize += sign * p.size
 }
 
 // await waits for the answers to a piece. One that no lane has taken when ctx ends is withdrawn.
@@ -119,7 +128,7 @@ func (q *Queue) await(ctx context.Context, p *piece) ([]job.Enqueued, error) {
 		for i, other := range q.intake {
 			if other == p {
 				q.intake = append(q.intake[:i:i], q.intake[i+1:]...)
-				q.waiting -= len(p.jobs)
+				q.waits(p, -1)
 				break
 			}
 		}
@@ -151,13 +160,13 @@ func (q *Queue) takeIntake() (batch []*piece) {
 			break
 		}
 		p.taken = true
+		q.waits(p, -1)
 		batch = append(batch, p)
 		n, size = n+len(p.jobs), size+p.size
 	}
 	if q.intake = q.intake[len(batch):]; len(q.intake) == 0 {
 		q.intake = nil
 	}
-	q.waiting -= n
 	if n > 0 {
 		q.inserts++
 	}
@@ -349,7 +358,7 @@ func (q *Queue) close() {
 		p.err = fmt.Errorf("%w: this controller is stopping", cron.ErrUnavailable)
 		close(p.done)
 	}
-	q.intake, q.waiting = nil, 0
+	q.intake, q.waiting, q.waitingSize = nil, 0, 0
 }
 
 // learn takes in a queue as it stands in the database; q.mu is held.

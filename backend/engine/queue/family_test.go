@@ -77,6 +77,45 @@ func TestTheOwnerOfAWokenParentIsTold(t *testing.T) {
 	})
 }
 
+// The keeper ends the child, and its next look at the windows is seconds away.
+func TestAParentIsWokenByTheExpiryOfItsLastChild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase()
+		var c *controller
+		c = d.controller(t, "a", 10, parentOf(&c, 1), func(c *Config) { c.Ahead = time.Minute; c.Refetch = 3 * time.Second })
+		c.OnRing(shards(0, 1), nil)
+		c.know(t, "m.parent", "m.child")
+		wait(time.Second)
+		d.pause("m.child", true)
+		c.Wake()
+		wait(time.Second)
+		id := c.enqueue(t, "m.parent")
+		wait(time.Second)
+		d.mu.Lock()
+		for _, r := range d.jobs {
+			if r.Parent == id {
+				r.Expires = d.now().Add(10 * time.Second)
+				r.Due = r.Expires.Add(time.Second) // no claim gets it before
+			}
+		}
+		d.mu.Unlock()
+		d.pause("m.child", false)
+		c.Wake()
+		wait(9 * time.Second)
+		if got := d.story(id); got != "blocked x0" {
+			t.Fatalf("before: %s", got)
+		}
+		for ; d.ended() == 0; wait(time.Millisecond) {
+		}
+		began := time.Now()
+		for ; d.story(id) != "succeeded x1" && time.Since(began) < time.Minute; wait(time.Millisecond) {
+		}
+		if took := time.Since(began); took > 50*time.Millisecond {
+			t.Errorf("woken %s after the expiry", took)
+		}
+	})
+}
+
 type hintFunc struct {
 	owner func(int32) string
 	hint  func(string, []int32)

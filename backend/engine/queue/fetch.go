@@ -185,8 +185,13 @@ func (q *Queue) expire(ctx context.Context) error {
 	}
 	stmt, cancel := statement(ctx)
 	defer cancel()
-	if _, err := q.cfg.Lists.ExpireJobs(stmt, ids); err != nil {
+	_, woken, err := q.cfg.Lists.ExpireJobs(stmt, ids)
+	if err != nil {
 		return fmt.Errorf("expire jobs: %w", err) // they come back with the next fetch
+	}
+	if len(woken) > 0 {
+		q.counters.woken.Add(int64(len(woken)))
+		q.Arrived(woken)
 	}
 	return nil
 }

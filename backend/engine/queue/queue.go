@@ -11,15 +11,15 @@
 // An end is repeated until it is answered. What a dead controller leaves is freed by the sweep of any other one, and
 // what waits in its shards is found by the next owner, at the latest by anybody when it is 5 s overdue.
 //
-// The files: plan.go, take.go, window.go, turns.go and heap.go are pure; enqueue.go, claims.go, ends.go, fetch.go, hints.go,
-// progress.go and sweep.go have a goroutine each (or two), all of them started by Run.
+// The files: plan.go, take.go, window.go, turns.go and heap.go are pure; bell.go is how goroutines wait;
+// enqueue.go, claims.go, ends.go, fetch.go, hints.go, progress.go and sweep.go have a goroutine each (or two), all of them
+// started by Run.
 package queue
 
 import (
 	"cmp"
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -58,8 +58,9 @@ type Lists interface {
 	FetchWindow(ctx context.Context, cuts []job.Cut, shards []int32, ahead time.Duration, page int) ([]job.Waiting, time.Time, error)
 	// FetchOverdue reads ready jobs of any shard and queue that have been due for longer than late.
 	FetchOverdue(ctx context.Context, late time.Duration, page int) ([]job.Waiting, time.Time, error)
-	// ExpireJobs ends those of the jobs that are ready and past their time to begin, and returns them.
-	ExpireJobs(ctx context.Context, ids []int64) ([]int64, error)
+	// ExpireJobs ends those of the jobs that are ready and past their time to begin, and returns them, and the parents that
+	// waited for the last of them.
+	ExpireJobs(ctx context.Context, ids []int64) (gone []int64, woken []job.Waiting, err error)
 	// FindLostJobs finds runs past their hard timeout or under a silent controller, up to some bound.
 	FindLostJobs(ctx context.Context) ([]job.Lost, error)
 	// FindOwnJobs finds runs in this controller's own name that began a while ago, in order of their jobs' ids, at most
@@ -121,17 +122,18 @@ type Config struct {
 	Hints    Hints      // nil: this controller owns everything, or the others poll
 	Unswept  func() int // controllers that fell silent and may hold runs; nil: 0
 
-	Lanes       int           // statements of each kind at a time; 2
-	EnqueueJobs int           // jobs in one insert; 1000
-	EnqueueSize int           // bytes of payloads in one insert; 8 MiB
-	MaxWaiting  int           // jobs that wait to be inserted; 100,000
-	ClaimBatch  int           // 500
-	EndBatch    int           // 1000
-	MaxInFlight int           // runs here, until their end is written; 20,000
-	Refetch     time.Duration // queues are listed and windows read from their start; 1 s
-	Ahead       time.Duration // windows hold what is due by then; 5 s
-	Overdue     time.Duration // anybody may claim what is later, and looks for it so often; 5 s
-	Sweep       time.Duration // lost runs are looked for; 5 s, and each second while Unswept
+	Lanes          int           // statements of each kind at a time; 2
+	EnqueueJobs    int           // jobs in one insert; 1000
+	EnqueueSize    int           // bytes of payloads and envelopes in one insert; 8 MiB
+	MaxWaiting     int           // jobs that wait to be inserted; 100,000
+	MaxWaitingSize int           // bytes of theirs; 64 MiB
+	ClaimBatch     int           // 500
+	EndBatch       int           // 1000
+	MaxInFlight    int           // runs here, until their end is written; 20,000
+	Refetch        time.Duration // queues are listed and windows read from their start; 1 s
+	Ahead          time.Duration // windows hold what is due by then; 5 s
+	Overdue        time.Duration // anybody may claim what is later, and looks for it so often; 5 s
+	Sweep          time.Duration // lost runs are looked for; 5 s, and each second while Unswept
 
 	Logger *slog.Logger
 
@@ -147,6 +149,7 @@ func (c Config) withDefaults() Config {
 	c.EnqueueJobs = cmp.Or(c.EnqueueJobs, 1000)
 	c.EnqueueSize = cmp.Or(c.EnqueueSize, 8<<20)
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, 100_000)
+	c.MaxWaitingSize = cmp.Or(c.MaxWaitingSize, 64<<20)
 	c.ClaimBatch = cmp.Or(c.ClaimBatch, 500)
 	c.EndBatch = cmp.Or(c.EndBatch, 1000)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 20_000)
@@ -167,36 +170,37 @@ type Queue struct {
 	log      *slog.Logger
 	counters counters
 
-	mu       sync.Mutex
-	plan     *plan
-	ids      map[queueKey]int32  // of queues
-	shards   map[int32]struct{}  // that this controller owns
-	own      []int32             // the same, sorted
-	intake   []*piece            // jobs to be inserted
-	waiting  int                 // jobs in intake
-	outbox   []batch             // claims that are taken and not sent
-	runs     map[cron.RunID]*run // from the mint of the id until the end is answered
-	claims   int                 // runs whose claim or insert has no answer yet
-	calls    int                 // runs that are called
-	inserts  int                 // statements of the intake under way
-	finishes []waitingEnd
-	retries  []waitingEnd
-	sweeping map[cron.RunID]struct{} // lost runs whose end is not answered yet
-	asked    map[int32]struct{}      // windows that somebody hinted at
-	hints    map[string]map[int32]struct{}
-	hinting  map[string]bool   // owners that are being told
-	told     map[*run]struct{} // runs whose progress is not written
-	doubtAt  time.Time         // local: the last time that an outcome was unknown
-	seen     micros            // the database's clock was here
-	seenAt   time.Time         // local
-	lead     micros            // how far the estimate was seen ahead of the database beyond its error
-	leadAt   time.Time         // local
-	refetch  bool              // all windows are to be read now
-	loaded   bool              // they were, since the ring changed
-	full     bool              // a lane waits for runs to end
-	fenced   bool
-	draining bool
-	closed   bool // Run has ended
+	mu          sync.Mutex
+	plan        *plan
+	ids         map[queueKey]int32  // of queues
+	shards      map[int32]struct{}  // that this controller owns
+	own         []int32             // the same, sorted
+	intake      []*piece            // jobs to be inserted
+	waiting     int                 // jobs in intake
+	waitingSize int                 // bytes in intake
+	outbox      []batch             // claims that are taken and not sent
+	runs        map[cron.RunID]*run // from the mint of the id until the end is answered
+	claims      int                 // runs whose claim or insert has no answer yet
+	calls       int                 // runs that are called
+	inserts     int                 // statements of the intake under way
+	finishes    []waitingEnd
+	retries     []waitingEnd
+	sweeping    map[cron.RunID]struct{} // lost runs whose end is not answered yet
+	asked       map[int32]struct{}      // windows that somebody hinted at
+	hints       map[string]map[int32]struct{}
+	hinting     map[string]bool   // owners that are being told
+	told        map[*run]struct{} // runs whose progress is not written
+	doubtAt     time.Time         // local: the last time that an outcome was unknown
+	seen        micros            // the database's clock was here
+	seenAt      time.Time         // local
+	lead        micros            // how far the estimate was seen ahead of the database beyond its error
+	leadAt      time.Time         // local
+	refetch     bool              // all windows are to be read now
+	loaded      bool              // they were, since the ring changed
+	full        bool              // a lane waits for runs to end
+	fenced      bool
+	draining    bool
+	closed      bool // Run has ended
 
 	enqueueBells []bell
 	claimBells   []bell
@@ -358,51 +362,6 @@ func (q *Queue) observe(before micros, dbNow time.Time) {
 func (q *Queue) owns(id int64) bool {
 	_, ok := q.shards[shardOf(id)]
 	return ok
-}
-
-// bell wakes one goroutine; ringing it twice before it was heard is ringing it once.
-type bell chan struct{}
-
-func newBell() bell { return make(bell, 1) }
-
-func (b bell) ring() {
-	select {
-	case b <- struct{}{}:
-	default:
-	}
-}
-
-func ringAll(bells []bell) {
-	for _, b := range bells {
-		b.ring()
-	}
-}
-
-// rest waits for d, the bell (nil: none) or the end of ctx, whichever is first.
-func rest(ctx context.Context, d time.Duration, b bell) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-b:
-	case <-t.C:
-	}
-}
-
-// backoff is 100 ms after the first failure, doubled by each further one up to 5 s, less up to a quarter.
-func backoff(failures int) time.Duration {
-	d := min(100*time.Millisecond<<min(failures-1, 10), 5*time.Second)
-	return d - rand.N(d/4)
-}
-
-// jittered is d ±10 %, so that controllers do not work in step.
-func jittered(d time.Duration) time.Duration { return d - d/10 + rand.N(max(d/5, 1)) }
-
-const statementTimeout = 10 * time.Second
-
-// statement is a context for a statement that a shutdown must not cut off: its outcome would be unknown.
-func statement(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 }
 
 func mintRunID() cron.RunID { return cron.RunID(uuid.Must(uuid.NewV7())) }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -302,6 +303,47 @@ func TestEnqueueIsBoundedAndCanBeGivenUp(t *testing.T) {
 		wait(time.Second)
 		if timedOut.Load() != 5 || refused.Load() != 3 || d.live() != 2 {
 			t.Errorf("%d timed out, %d refused, %d are in", timedOut.Load(), refused.Load(), d.live())
+		}
+	})
+}
+
+// Few jobs that are large are too much as well; one that is larger than all that may wait is taken in alone.
+func TestEnqueueIsBoundedByBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase()
+		c := d.controller(t, "a", 10, succeed, func(c *Config) { c.MaxWaitingSize, c.EnqueueSize, c.Lanes = 1000, 500, 1 })
+		release := make(chan struct{})
+		c.know(t, "m.v")
+		c.store.breaks(func(s string, after bool) error {
+			if s == "enqueue" && !after {
+				<-release
+			}
+			return nil
+		})
+		large := func(n int) job.New {
+			return job.New{Ref: "m.v", Payload: append([]byte("1"), bytes.Repeat([]byte(" "), n-3)...), Envelope: []byte("{}")}
+		}
+		var wg sync.WaitGroup
+		var refused atomic.Int32
+		for _, n := range []int{2000, 400, 400, 300, 200, 3} { // one is under way; the fourth is too much, and the last finds no room
+			wg.Go(func() {
+				_, err := c.Enqueue(t.Context(), []job.New{large(n)})
+				if errors.Is(err, cron.ErrUnavailable) {
+					refused.Add(1)
+				} else if err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		if got := refused.Load(); got != 2 {
+			t.Errorf("%d were refused", got)
+		}
+		close(release)
+		wg.Wait()
+		wait(time.Second)
+		if _, err := c.Enqueue(t.Context(), []job.New{large(900)}); err != nil || d.live() != 5 {
+			t.Errorf("%d are in; then: %v", d.live(), err)
 		}
 	})
 }

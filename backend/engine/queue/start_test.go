@@ -105,6 +105,32 @@ func TestAWaitingJobIsClaimedAtOnce(t *testing.T) {
 	})
 }
 
+// A limit whose places nobody gets, because others have held its lock for long, counts as full: it is tried again soon, and
+// not without a pause.
+func TestAContendedLimitIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase()
+		d.limit("m.v", 1)
+		c := d.sole(t, 10, succeed, "m.v")
+		take := func(n int) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.taken["m.v"] = n
+		}
+		take(1)
+		c.enqueue(t, "m.v")
+		wait(10*time.Second + 333*time.Millisecond)
+		if n := d.count("claim"); n < 20 || n > 100 || d.ended() != 0 {
+			t.Errorf("%d claims in 10 s, %d ended", n, d.ended())
+		}
+		take(0)
+		wait(300 * time.Millisecond)
+		if d.ended() != 1 {
+			t.Error("not claimed within 300 ms of the place")
+		}
+	})
+}
+
 func TestAFailedClaimIsTriedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDatabase()

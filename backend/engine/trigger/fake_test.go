@@ -187,6 +187,14 @@ func (f *fake) DropIdleRates(context.Context, int) (int, error) {
 	return 0, err
 }
 
+func (f *fake) EndLateClientJobs(_ context.Context, page int) (int, error) {
+	_, err := f.enter("late", nil)
+	if f.count("late") <= 2 {
+		return page, err
+	}
+	return 0, err
+}
+
 func (f *fake) count(method string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

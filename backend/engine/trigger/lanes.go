@@ -25,14 +25,16 @@ func (t *Triggers) lane(ctx context.Context, n int) {
 		t.mu.Lock()
 		shards := t.own[n]
 		t.mu.Unlock()
-		if err := t.round(ctx, shards, 0); err != nil {
+		left, err := t.round(ctx, shards, 0)
+		if err != nil {
 			failures++
 			t.log.WarnContext(ctx, "events not dealt with", "error", err)
 			rest(ctx, backoff(failures), nil)
 			continue
 		}
-		failures = 0
-		rest(ctx, jittered(t.cfg.Poll), t.bells[n])
+		if failures = 0; !left {
+			rest(ctx, jittered(t.cfg.Poll), t.bells[n])
+		}
 	}
 }
 
@@ -40,26 +42,31 @@ func (t *Triggers) visit(ctx context.Context) {
 	next := time.Now().Add(jittered(choreEvery))
 	for ctx.Err() == nil {
 		rest(ctx, jittered(t.cfg.Older), nil)
-		t.mu.Lock()
-		shards := t.second
-		t.mu.Unlock()
+		for left := true; left && ctx.Err() == nil; {
+			t.mu.Lock()
+			shards := t.second
+			t.mu.Unlock()
+			var err error
+			if left, err = t.round(ctx, shards, t.cfg.Older); err != nil {
+				t.log.WarnContext(ctx, "old events not dealt with", "error", err)
+				break
+			}
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		if err := t.round(ctx, shards, t.cfg.Older); err != nil {
-			t.log.WarnContext(ctx, "old events not dealt with", "error", err)
-		}
+		t.chore(ctx, "late jobs of clients not ended", t.cfg.Windows.EndLateClientJobs)
 		if !time.Now().Before(next) {
 			next = time.Now().Add(jittered(choreEvery))
-			t.dropIdleRates(ctx)
+			t.chore(ctx, "idle limits not dropped", t.cfg.Windows.DropIdleRates)
 		}
 	}
 }
 
-// round goes through the events of some shards once.
-func (t *Triggers) round(ctx context.Context, shards []int32, older time.Duration) error {
+// round goes through the events of some shards once. left: there are events that further triggers wait for.
+func (t *Triggers) round(ctx context.Context, shards []int32, older time.Duration) (left bool, err error) {
 	if len(shards) == 0 {
-		return nil
+		return false, nil
 	}
 	r := round{t: t}
 	for after, more := int64(0), true; more && ctx.Err() == nil; {
@@ -68,30 +75,56 @@ func (t *Triggers) round(ctx context.Context, shards []int32, older time.Duratio
 		cancel()
 		if err != nil {
 			t.counters.failures.Add(1)
-			return errors.Join(r.err, fmt.Errorf("fetch events: %w", err))
+			return false, errors.Join(r.err, fmt.Errorf("fetch events: %w", err))
 		}
 		if len(events) == 0 {
 			break
 		}
-		if err := t.rules.refresh(ctx); err != nil {
+		index, err := t.rules.refresh(ctx)
+		if err != nil {
 			t.counters.failures.Add(1)
-			return errors.Join(r.err, err)
+			return false, errors.Join(r.err, err)
 		}
-		for _, part := range parts(events, t.rules.match(events), t.cfg.Pairs, t.cfg.Bytes) {
-			if !r.make(ctx, part) {
-				return r.err
-			}
+		if !r.page(ctx, events, index) {
+			break
 		}
 		after, more = events[len(events)-1].ID, further
 	}
-	return r.err
+	return r.left, r.err
 }
 
 // round is one pass over events.
 type round struct {
-	t   *Triggers
-	row int // failures in a row
-	err error
+	t    *Triggers
+	left bool
+	row  int // failures in a row
+	err  error
+}
+
+// page makes what the events of a page are to become, in parts. It returns false where the round is over.
+func (r *round) page(ctx context.Context, events []trigger.Published, index *trigger.Index) bool {
+	p := part{maxPairs: r.t.cfg.Pairs, maxBytes: r.t.cfg.Bytes}
+	began := time.Now()
+	cut := func() bool {
+		ok := len(p.matched) == 0 || r.make(ctx, p.take())
+		began = time.Now()
+		return ok
+	}
+	for _, e := range events {
+		if ctx.Err() != nil {
+			return false
+		}
+		m := trigger.Matched{Event: e.ID, After: e.Upto}
+		var more bool
+		if m.Triggers, more = index.Match(e.Change, e.Upto, p.room(e)); more {
+			m.Upto, r.left = m.Triggers[len(m.Triggers)-1], true
+		}
+		if (!p.fits(e, len(m.Triggers)) || time.Since(began) >= r.t.cfg.Slow) && !cut() {
+			return false
+		}
+		p.add(e, m)
+	}
+	return cut()
 }
 
 // make makes a part; one that fails is halved, so that its neighbours do not wait for what is at fault. It returns false
@@ -121,13 +154,14 @@ func (r *round) make(ctx context.Context, part []trigger.Matched) bool {
 	return r.make(ctx, part[:half]) && r.make(ctx, part[half:])
 }
 
-func (t *Triggers) dropIdleRates(ctx context.Context) {
+// chore does what is left to do, a page at a time.
+func (t *Triggers) chore(ctx context.Context, failed string, do func(context.Context, int) (int, error)) {
 	for ctx.Err() == nil {
 		stmt, cancel := statement(ctx)
-		n, err := t.cfg.Windows.DropIdleRates(stmt, chorePage)
+		n, err := do(stmt, chorePage)
 		cancel()
 		if err != nil {
-			t.log.WarnContext(ctx, "idle limits not dropped", "error", err)
+			t.log.WarnContext(ctx, failed, "error", err)
 		}
 		if err != nil || n < chorePage {
 			return

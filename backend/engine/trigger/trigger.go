@@ -11,6 +11,9 @@
 // is read again. What the first owner of a shard leaves for 5 s, the second one takes. An event or a window that the
 // database refuses is given up by the store, with a note at its trigger, so that its neighbours go on.
 //
+// Everything is bounded: an event that very many triggers wait for makes a part of its jobs, is left in its place with
+// the note how far it is, and has its next turn after the others.
+//
 // The files: rules.go holds the index, parts.go is pure; lanes.go and windows.go have a goroutine each (lanes: one per lane),
 // all of them started by Run.
 package trigger
@@ -42,12 +45,14 @@ type Store interface {
 	MakeOfEvents(ctx context.Context, matched []trigger.Matched) (trigger.Made, error)
 }
 
-// Windows is what debounced triggers need of the database.
+// Windows is what debounced triggers, and those of clients, need of the database.
 type Windows interface {
 	// CloseDebounces makes the jobs of windows that are over, some at a time.
 	CloseDebounces(ctx context.Context, page int) (trigger.Made, error)
 	// NextDebounce says how long it is until the next window ends; not ok: none is open.
 	NextDebounce(ctx context.Context) (wait time.Duration, ok bool, err error)
+	// EndLateClientJobs fails jobs that their clients did not end in time, some at a time.
+	EndLateClientJobs(ctx context.Context, page int) (int, error)
 	// DropIdleRates forgets limits that nobody has used for hours, some at a time.
 	DropIdleRates(ctx context.Context, page int) (int, error)
 }
@@ -61,6 +66,7 @@ type Config struct {
 	Page       int           // events read by one statement; 200
 	Pairs      int           // jobs made by one statement; 1000
 	Bytes      int           // of documents in the jobs of one statement; 16 MiB
+	Slow       time.Duration // what matching has found after so long is made first; 100 ms
 	Poll       time.Duration // own shards are read, and windows looked for, so often without a hint; 1 s
 	Older      time.Duration // the second owner takes what is older, and looks for it so often; 5 s
 	CloseBatch int           // windows closed by one statement; 100
@@ -76,6 +82,7 @@ func (c Config) withDefaults() Config {
 	c.Page = cmp.Or(c.Page, 200)
 	c.Pairs = cmp.Or(c.Pairs, 1000)
 	c.Bytes = cmp.Or(c.Bytes, 16<<20)
+	c.Slow = cmp.Or(c.Slow, 100*time.Millisecond)
 	c.Poll = cmp.Or(c.Poll, time.Second)
 	c.Older = cmp.Or(c.Older, 5*time.Second)
 	c.CloseBatch = cmp.Or(c.CloseBatch, 100)
@@ -91,7 +98,7 @@ func (c Config) withDefaults() Config {
 type Triggers struct {
 	cfg      Config
 	log      *slog.Logger
-	rules    rules
+	rules    *rules
 	counters counters
 
 	mu       sync.Mutex

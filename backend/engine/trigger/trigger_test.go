@@ -322,55 +322,13 @@ func TestChores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		start(t, f)
+		time.Sleep(6 * time.Second)
+		if n := f.count("late"); n != 3 { // as long as there is a full page
+			t.Errorf("jobs of clients were looked for %d times", n)
+		}
 		time.Sleep(150 * time.Minute)
 		if n := f.count("rates"); n != 2 {
 			t.Errorf("%d times in two hours and a half", n)
 		}
 	})
-}
-
-// parts covers each pair once, in order, within its bounds, and removes each event in its last part.
-func TestParts(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(3, 4))
-	for range 2000 {
-		var events []trigger.Published
-		var found [][]int64
-		for id := range int64(rnd.IntN(20)) {
-			e := trigger.Published{ID: id + 1, Change: trigger.Change{Doc: make([]byte, rnd.IntN(300))}}
-			ids := make([]int64, rnd.IntN([]int{1, 3, 30}[rnd.IntN(3)]))
-			for i := range ids {
-				ids[i] = int64(i*3 + 1)
-			}
-			if rnd.IntN(4) == 0 {
-				e.Upto = rnd.Int64N(100)
-			}
-			events, found = append(events, e), append(found, ids)
-		}
-		maxPairs, maxBytes := 1+rnd.IntN(12), 1+rnd.IntN(2000)
-		got, upto, over := map[int64][]int64{}, map[int64]int64{}, map[int64]bool{}
-		for _, e := range events {
-			upto[e.ID] = e.Upto
-		}
-		for _, part := range parts(events, found, maxPairs, maxBytes) {
-			pairs, bytes := 0, 0
-			for _, m := range part {
-				if m.After != upto[m.Event] || over[m.Event] {
-					t.Fatalf("%+v after %d", m, upto[m.Event])
-				}
-				got[m.Event] = append(got[m.Event], m.Triggers...)
-				upto[m.Event], over[m.Event] = m.Upto, m.Upto == 0
-				pairs += len(m.Triggers)
-				bytes += len(m.Triggers) * (len(events[m.Event-1].Doc) + 1)
-			}
-			if pairs > maxPairs || bytes > maxBytes && pairs > 1 || len(part) == 0 {
-				t.Fatalf("a part of %d pairs and %d bytes, bounds %d and %d", pairs, bytes, maxPairs, maxBytes)
-			}
-		}
-		for i, e := range events {
-			want := slices.DeleteFunc(slices.Clone(found[i]), func(id int64) bool { return id <= e.Upto })
-			if !over[e.ID] || !slices.Equal(got[e.ID], want) {
-				t.Fatalf("event %d: %v, want %v; over %v", e.ID, got[e.ID], want, over[e.ID])
-			}
-		}
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"carillon/backend/core/job"
@@ -44,9 +45,12 @@ type House interface {
 	Draining() bool
 	// Worker finds the verb that a tenant's worker is; trigger.ClientWorker is not asked for.
 	Worker(ctx context.Context, tenant, name string) (w Worker, ok bool)
-	// PushJob takes one job in, within the limit of its worker and domain. Its ref is one that Worker named. An error that
-	// has a field to name is a *job.FieldError, or offers FieldName() string.
-	PushJob(ctx context.Context, domain, worker string, n job.New) (job.Enqueued, error)
+	// Names are all names of the worker that a name is, its ref the last; none: it is no worker that is known now.
+	Names(tenant, name string) []string
+	// PushJob takes one job in, within the limit of its verb and domain. Its ref is one that Worker named. A request that
+	// came before is answered by what it made, and counts nothing. An error that has a field to name is a *job.FieldError, or
+	// offers FieldName() string.
+	PushJob(ctx context.Context, domain string, n job.New) (job.Enqueued, error)
 	// PushClientJob does the same for a job that no controller runs: it is running when this returns.
 	PushClientJob(ctx context.Context, domain string, n job.New) (job.Enqueued, error)
 	// EndClientJob ends such a job as succeeded or failed; ErrPrecond: it has ended.
@@ -63,21 +67,24 @@ type House interface {
 	// or empty. A delivery with an idempotency key that was seen makes nothing.
 	DeliverWebhook(ctx context.Context, key string, payload []byte, manual bool, idempotency string) error
 	// Purge removes ended jobs that were queued so long ago, but for the newest, and says how many, with an error, too: then
-	// it may be asked again. No workers: all.
+	// it may be asked again. Workers as of ListQueueJobs; none: all.
 	Purge(ctx context.Context, tenant string, workers []string, older time.Duration) (int, error)
 }
 
 // Reader is what may be seen of the database. An empty tenant is not given.
 type Reader interface {
 	GetJob(ctx context.Context, id job.ID) (job.Job, error)
-	// ListQueueJobs lists what has not ended, by its due time; an empty worker is all of them. More: others follow the
-	// last one, whose Due and ID are the next cursor.
+	// ListQueueJobs lists what has not ended, by its due time. A worker is a ref, or a name by which trigger.FindVerb finds
+	// one among those of which the tenant had jobs; empty: all of them. More: others follow the last one, whose Due and ID
+	// are the next cursor.
 	ListQueueJobs(ctx context.Context, tenant, worker string, after job.Cursor, limit int) (jobs []job.Job, more bool, err error)
 	GetTrigger(ctx context.Context, tenant, key string) (trigger.Trigger, error)
 	// FindWebhook finds a trigger of any kind and tenant by its key alone.
 	FindWebhook(ctx context.Context, key string) (trigger.Trigger, error)
-	// ListTriggers lists by id; no kinds, no workers: all of them.
+	// ListTriggers lists by id; no kinds, no workers (names that were given, or refs): all of them.
 	ListTriggers(ctx context.Context, tenant string, kinds []trigger.Kind, workers []string, after int64, page int) ([]trigger.Trigger, error)
+	// FindTriggerByMessage finds the first trigger of these workers whose message is the one.
+	FindTriggerByMessage(ctx context.Context, tenant string, workers []string, is func(message []byte) bool) (trigger.Trigger, error)
 	// ListTriggerJobs lists the jobs of a trigger, live and ended, the newest first.
 	ListTriggerJobs(ctx context.Context, triggerID int64, page int) ([]job.Job, error)
 	// TriggerStates sums the kept jobs of triggers up; one without jobs may be absent.
@@ -97,7 +104,7 @@ type Config struct {
 	House    House
 	Reader   Reader
 	Tokens   Tokens
-	Reserved []string // workers that only operators may use
+	Reserved permission.Reserved // workers that only operators may use
 	Logger   *slog.Logger
 }
 
@@ -129,6 +136,12 @@ func Routes() []Route {
 		}
 	}
 	return list
+}
+
+// Open says whether a path is a webhook's own, which needs no token.
+func Open(path string) bool {
+	key, ok := strings.CutPrefix(path, "/jobs/webhooks/")
+	return ok && isKey(key)
 }
 
 func (s *server) routes() []route {

@@ -26,7 +26,7 @@ func (s *server) createTrigger(r *http.Request, by permission.Token) (answer, er
 // createLauncher does the same in the words of the early document: the worker stands in the path.
 func (s *server) createLauncher(r *http.Request, by permission.Token) (answer, error) {
 	worker := r.PathValue("id")
-	if !by.MayCreateTrigger(worker, s.reserved(worker)) && !by.MayCreateTrigger(trigger.ClientWorker, s.reserved(trigger.ClientWorker)) {
+	if !s.mayCreate(by, worker) && !s.mayCreate(by, trigger.ClientWorker) {
 		return answer{}, forbidden(mayNotCreate)
 	}
 	b, err := readBody(r, true)
@@ -34,6 +34,12 @@ func (s *server) createLauncher(r *http.Request, by permission.Token) (answer, e
 		return answer{}, err
 	}
 	return s.create(r, by, b, worker, true)
+}
+
+// mayCreate: by a rule on any name of the worker. That of @client triggers is nobody's to reserve.
+func (s *server) mayCreate(by permission.Token, worker string) bool {
+	reserved := worker != trigger.ClientWorker && s.reserved(by, worker)
+	return s.any(by, worker, "", func(name string) bool { return by.MayCreateTrigger(name, reserved) })
 }
 
 // create keeps a trigger. Who may not create one for a worker learns nothing else.
@@ -47,7 +53,7 @@ func (s *server) create(r *http.Request, by permission.Token, b body, worker str
 	if kind == trigger.Client {
 		worker = trigger.ClientWorker // whatever the body says
 	}
-	if worker != "" && !by.MayCreateTrigger(worker, s.reserved(worker)) {
+	if worker != "" && !s.mayCreate(by, worker) {
 		return answer{}, forbidden(mayNotCreate)
 	}
 	t, err := readTrigger(b)

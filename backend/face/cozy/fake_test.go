@@ -27,7 +27,7 @@ type fake struct {
 	mu       sync.Mutex
 	now      time.Time
 	tokens   map[string]permission.Token
-	workers  map[string]Worker
+	verbs    []string // they stay
 	jobs     []*job.Job
 	triggers []*trigger.Trigger
 	keys     map[string]any
@@ -40,21 +40,22 @@ type fake struct {
 
 func newFake() *fake {
 	f := &fake{
-		now: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), tokens: map[string]permission.Token{}, workers: map[string]Worker{},
+		now: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), tokens: map[string]permission.Token{},
 		keys: map[string]any{}, meters: map[string]trigger.Meter{},
 	}
-	for _, name := range []string{"print", "sendmail", "konnector", "service", "secret"} {
-		f.workers[name] = Worker{Ref: name + "." + name}
+	for _, name := range []string{"print", "sendmail", "konnector", "service", "zip", "thumbnail"} {
+		f.verbs = append(f.verbs, name+"."+name)
 	}
+	f.verbs = append(f.verbs, "vault.open", "mail.send", "post.print", "files.shareUpload")
 	return f
 }
 
 // world serves the face on a fake.
 func world(t *testing.T) (*fake, cozycases.World) {
 	f := newFake()
-	server := httptest.NewServer(Handler(Config{House: f, Reader: f, Tokens: f, Reserved: []string{"secret"}, Logger: slog.New(slog.DiscardHandler)}))
+	server := httptest.NewServer(Handler(Config{House: f, Reader: f, Tokens: f, Reserved: permission.Reserved{"vault"}, Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(server.Close)
-	return f, cozycases.World{URL: server.URL, Reserved: "secret", Token: func(_ testing.TB, p permission.Token) string {
+	return f, cozycases.World{URL: server.URL, Reserved: "vault", Use: f.use, Token: func(_ testing.TB, p permission.Token) string {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		secret := "car_" + rand.Text() + "a"
@@ -62,6 +63,13 @@ func world(t *testing.T) (*fake, cozycases.World) {
 		f.tokens[secret] = p
 		return secret
 	}}
+}
+
+// use makes a meter show so many uses in a window that began so long ago.
+func (f *fake) use(_ testing.TB, h cozycases.Home, limit string, used int, ago time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.meters[h.Tenant+"/"+h.Domain+"/"+limit] = trigger.Meter{Count: used, Start: f.now.Add(-ago)}
 }
 
 // enter begins every call.
@@ -93,8 +101,16 @@ func (f *fake) Draining() bool {
 func (f *fake) Worker(_ context.Context, _, name string) (Worker, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w, ok := f.workers[name]
-	return w, ok
+	ref, ok := trigger.FindVerb(name, slices.Values(f.verbs))
+	return Worker{Ref: ref}, ok
+}
+
+func (f *fake) Names(_, name string) (names []string) {
+	ref, ok := trigger.FindVerb(name, slices.Values(f.verbs))
+	if !ok {
+		return nil
+	}
+	return trigger.WorkerNames(ref, func(name string) (string, bool) { return trigger.FindVerb(name, slices.Values(f.verbs)) })
 }
 
 func (f *fake) Ping(context.Context) (time.Time, error) {
@@ -103,7 +119,7 @@ func (f *fake) Ping(context.Context) (time.Time, error) {
 	return f.now, err
 }
 
-// limit counts a use, as the store does.
+// limit counts a use of a limit, as the store does.
 func (f *fake) limit(tenant, domain, name string) error {
 	limit, ok := trigger.LimitOf(name)
 	if !ok {
@@ -130,7 +146,7 @@ func (f *fake) put(n job.New, client bool) *job.Job {
 	return j
 }
 
-func (f *fake) PushJob(_ context.Context, domain, worker string, n job.New) (job.Enqueued, error) {
+func (f *fake) PushJob(_ context.Context, domain string, n job.New) (job.Enqueued, error) {
 	err := f.enter()
 	defer f.mu.Unlock()
 	if err != nil {
@@ -139,7 +155,7 @@ func (f *fake) PushJob(_ context.Context, domain, worker string, n job.New) (job
 	if strings.Contains(string(n.Payload), "odd") {
 		return job.Enqueued{Err: &job.FieldError{Field: "payload.parts[1].body", Problem: "must be a String"}}, nil
 	}
-	return f.pushed(domain, worker, n, false)
+	return f.pushed(domain, n, false)
 }
 
 func (f *fake) PushClientJob(_ context.Context, domain string, n job.New) (job.Enqueued, error) {
@@ -148,10 +164,10 @@ func (f *fake) PushClientJob(_ context.Context, domain string, n job.New) (job.E
 	if err != nil {
 		return job.Enqueued{}, err
 	}
-	return f.pushed(domain, trigger.ClientWorker, n, true)
+	return f.pushed(domain, n, true)
 }
 
-func (f *fake) pushed(domain, worker string, n job.New, client bool) (job.Enqueued, error) {
+func (f *fake) pushed(domain string, n job.New, client bool) (job.Enqueued, error) {
 	hash := fmt.Sprintf("%x", job.RequestHash(n))
 	type held struct {
 		hash string
@@ -163,7 +179,7 @@ func (f *fake) pushed(domain, worker string, n job.New, client bool) (job.Enqueu
 		}
 		return job.Enqueued{ID: old.id, Existing: true}, nil
 	}
-	if err := f.limit(n.Tenant, domain, worker); err != nil {
+	if err := f.limit(n.Tenant, domain, trigger.LimitName(n.Ref)); err != nil {
 		return job.Enqueued{}, err
 	}
 	j := f.put(n, client)
@@ -217,7 +233,7 @@ func (f *fake) ListQueueJobs(_ context.Context, tenant, worker string, after job
 	err = f.enter()
 	defer f.mu.Unlock()
 	for _, j := range f.jobs {
-		if j.Tenant != tenant || j.State.Ended() || worker != "" && envelopeOf(*j).Worker != worker || !j.Due.Truncate(time.Microsecond).After(after.Due) {
+		if j.Tenant != tenant || j.State.Ended() || worker != "" && j.Ref != worker || !j.Due.Truncate(time.Microsecond).After(after.Due) {
 			continue
 		}
 		if len(list) == limit {
@@ -318,7 +334,7 @@ func (f *fake) LaunchTrigger(_ context.Context, tenant, key string, l Launch) (j
 	if id, ok := f.keys[l.Idempotency].(job.ID); ok && l.Idempotency != "" {
 		return id, nil
 	}
-	if err := f.limit(tenant, t.Domain, t.Worker); err != nil {
+	if err := f.limit(tenant, t.Domain, trigger.LimitName(t.Ref)); err != nil {
 		return job.ID{}, err
 	}
 	j := f.fire(t, trigger.Envelope{Manual: l.Manual, Payload: l.Payload})
@@ -347,11 +363,22 @@ func (f *fake) ListTriggers(_ context.Context, tenant string, kinds []trigger.Ki
 	err = f.enter()
 	defer f.mu.Unlock()
 	for _, t := range f.triggers {
-		if t.Tenant == tenant && t.ID > after && (len(kinds) == 0 || slices.Contains(kinds, t.Kind)) && (len(workers) == 0 || slices.Contains(workers, t.Worker)) && len(list) < page {
+		if t.Tenant == tenant && t.ID > after && (len(kinds) == 0 || slices.Contains(kinds, t.Kind)) && (len(workers) == 0 || slices.Contains(workers, t.Worker) || slices.Contains(workers, t.Ref)) && len(list) < page {
 			list = append(list, *t)
 		}
 	}
 	return list, err
+}
+
+func (f *fake) FindTriggerByMessage(_ context.Context, tenant string, workers []string, is func([]byte) bool) (trigger.Trigger, error) {
+	err := f.enter()
+	defer f.mu.Unlock()
+	for _, t := range f.triggers {
+		if err == nil && t.Tenant == tenant && (slices.Contains(workers, t.Worker) || slices.Contains(workers, t.Ref)) && is(t.Message) {
+			return *t, nil
+		}
+	}
+	return trigger.Trigger{}, errors.Join(err, fmt.Errorf("%w: no message is the one", cron.ErrNotFound))
 }
 
 func (f *fake) ListTriggerJobs(_ context.Context, id int64, page int) (list []job.Job, err error) {

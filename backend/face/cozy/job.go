@@ -1,6 +1,7 @@
 package cozy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,11 +44,16 @@ func (s *server) findJob(ctx context.Context, id string, by permission.Token, ma
 		return j, e, err
 	case absent && may(id, ""):
 		return j, e, notFound(noJob)
-	case absent || !may(id, e.Worker):
+	case absent || !s.any(by, e.Worker, j.Ref, func(worker string) bool { return may(id, worker) }):
 		return j, e, forbidden(maybeJob)
 	default:
 		return j, e, nil
 	}
+}
+
+// any asks about a worker by each of its names: the one that was used, and those of its verb (empty: what the name is now).
+func (s *server) any(by permission.Token, worker, ref string, may func(worker string) bool) bool {
+	return may(worker) || sane(worker) && slices.ContainsFunc(s.House.Names(by.Tenant, cmp.Or(ref, worker)), may)
 }
 
 func (s *server) getJob(r *http.Request, by permission.Token) (answer, error) {
@@ -111,13 +117,13 @@ func (s *server) listQueue(r *http.Request, by permission.Token) (answer, error)
 
 func (s *server) listWorkerQueue(r *http.Request, by permission.Token) (answer, error) {
 	worker := r.PathValue("worker")
-	if !by.MayListJobsOf(worker) {
+	if !s.any(by, worker, "", by.MayListJobsOf) {
 		return answer{}, forbidden(lacksJobs)
 	}
 	if !sane(worker) {
 		return many(nil, "")
 	}
-	return s.queuePage(r, by, worker)
+	return s.queuePage(r, by, s.refOf(by, worker))
 }
 
 // queuePage lists what has not ended.
@@ -148,7 +154,8 @@ func (s *server) queuePage(r *http.Request, by permission.Token, worker string) 
 // pushJob makes a job of a worker.
 func (s *server) pushJob(r *http.Request, by permission.Token) (answer, error) {
 	worker := r.PathValue("worker")
-	if !by.MayPushJob(worker, s.reserved(worker)) {
+	reserved := s.reserved(by, worker)
+	if !s.any(by, worker, "", func(name string) bool { return by.MayPushJob(name, reserved) }) {
 		return answer{}, forbidden("The token lacks the right to push jobs of this worker")
 	}
 	w, err := s.worker(r.Context(), by, worker)
@@ -214,7 +221,7 @@ func (s *server) push(ctx context.Context, by permission.Token, w Worker, p push
 	if p.Worker == trigger.ClientWorker {
 		made, err = s.House.PushClientJob(ctx, p.Domain, n)
 	} else {
-		made, err = s.House.PushJob(ctx, p.Domain, p.Worker, n)
+		made, err = s.House.PushJob(ctx, p.Domain, n)
 	}
 	if err == nil {
 		err = made.Err
@@ -237,12 +244,22 @@ func given(o trigger.Options) json.RawMessage {
 	return text
 }
 
-func (s *server) reserved(worker string) bool { return slices.Contains(s.Reserved, worker) }
+func (s *server) reserved(by permission.Token, worker string) bool {
+	return s.Reserved.Covers(worker, s.refOf(by, worker))
+}
+
+// refOf is the verb that a worker's name is now, or the name itself.
+func (s *server) refOf(by permission.Token, worker string) string {
+	if names := s.House.Names(by.Tenant, worker); len(names) > 0 {
+		return names[len(names)-1]
+	}
+	return worker
+}
 
 // worker finds what runs the jobs of a worker; those of clients are run by nobody here.
 func (s *server) worker(ctx context.Context, by permission.Token, name string) (Worker, error) {
 	if name == trigger.ClientWorker {
-		return Worker{Ref: trigger.ClientWorker}, nil
+		return Worker{Ref: trigger.ClientWorker, Limits: trigger.ClientLimits}, nil
 	}
 	if len(name) <= job.MaxName && sane(name) {
 		if w, ok := s.House.Worker(ctx, by.Tenant, name); ok {
@@ -294,11 +311,20 @@ func limitOf(r *http.Request, most int) (int, error) {
 	if text == "" {
 		return most, nil
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
+	n, ok := number(text)
+	if !ok || n < 1 {
 		return 0, badParameter(name, "must be a number above 0")
 	}
 	return min(n, most), nil
+}
+
+// number reads digits; of a number that is too large for an int it makes the largest one.
+func number(text string) (n int, ok bool) {
+	if text == "" || strings.Trim(text, "0123456789") != "" {
+		return 0, false
+	}
+	n, _ = strconv.Atoi(text)
+	return n, true
 }
 
 func badParameter(name, problem string) error {

@@ -49,7 +49,7 @@ func TestJobsShowTheAttributesOfBothDocuments(t *testing.T) {
 
 	// It fails once, and waits.
 	began := d.fake.now
-	j.Attempt, j.Errors = 1, []job.Error{{At: began, Attempt: 1, Text: "one"}}
+	j.Attempt, j.Errors = 1, []job.Error{{At: began.Add(time.Second), Started: began, Attempt: 1, Text: "one"}}
 	a := d.all("GET", "/jobs/"+made.ID()+"?legacy=1", nil)
 	for path, want := range map[string]any{
 		"data.attributes.state": "running", "data.attributes.try_count": 1.0, "data.attributes.started_at": began.Format(time.RFC3339Nano), "data.attributes.error": "one",
@@ -70,9 +70,16 @@ func TestJobsShowTheAttributesOfBothDocuments(t *testing.T) {
 	}
 	for path, want := range map[string]any{
 		"data.attributes.state": "errored", "data.attributes.worker_id": "ctl-1", "data.attributes.finished_at": j.Ended.Format(time.RFC3339Nano),
-		"data.attributes.errors.0": "one", "data.attributes.output.sent": 1.0,
+		"data.attributes.errors.0": "one", "data.attributes.output.sent": 1.0, "data.attributes.started_at": began.Format(time.RFC3339Nano),
 	} {
 		d.is(a, path, want)
+	}
+	for text, want := range map[string]string{
+		"timed out: context deadline exceeded": "context deadline exceeded", "timed out: upload: context deadline exceeded": "upload: context deadline exceeded",
+		"timed out after 30s": "context deadline exceeded", "hard timeout": "context deadline exceeded",
+	} {
+		j.Errors[1] = job.Error{Attempt: 2, Verdict: "timed_out", Text: text}
+		d.is(d.all("GET", "/jobs/"+made.ID(), nil), "data.attributes.error", want)
 	}
 	j.State = job.Cancelled
 	d.is(d.all("GET", "/jobs/"+made.ID(), nil), "data.attributes.error", "cancelled")
@@ -235,7 +242,7 @@ func TestALaterPatchIsSeen(t *testing.T) {
 func TestPurgeAsksForWhatWasGiven(t *testing.T) {
 	d := open(t)
 	for query, want := range map[string]string{
-		"": "[] 336h0m0s", "?duration=3W": "[] 504h0m0s", "?duration=2D12h&workers=print,sendmail": "[print sendmail] 60h0m0s",
+		"": "[] 336h0m0s", "?duration=3W": "[] 504h0m0s", "?duration=2D12h&workers=print,sendmail": "[print.print sendmail.sendmail] 60h0m0s",
 	} {
 		a := d.status(d.all("DELETE", "/jobs/purge"+query, nil), 200)
 		d.is(a, "deleted", 42.0)

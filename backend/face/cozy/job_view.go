@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
 	"carillon/backend/core/permission"
 	"carillon/backend/core/trigger"
@@ -81,7 +82,7 @@ const maxErrorText = 4 << 10
 func errorsOf(j job.Job) []string {
 	texts := []string{}
 	for _, e := range j.Errors {
-		texts = append(texts, cut(e.Text, maxErrorText))
+		texts = append(texts, cut(trigger.ErrorText(cron.Verdict(e.Verdict), e.Text), maxErrorText))
 	}
 	if j.State == job.Cancelled {
 		texts = append(texts, string(job.Cancelled))
@@ -100,12 +101,11 @@ func cut(s string, most int) string {
 	return s[:most]
 }
 
-// startOf is when the first attempt began. A later one stands in its place where the job had to be repeated: then the
-// first is known to have ended by its error.
+// startOf is when the first attempt began: of a job that had to be repeated, its first error knows.
 func startOf(j job.Job) time.Time {
 	at := j.Started
-	if len(j.Errors) > 0 && j.Attempt > 0 && (at.IsZero() || j.Errors[0].At.Before(at)) {
-		at = j.Errors[0].At
+	if len(j.Errors) > 0 && !j.Errors[0].Started.IsZero() {
+		at = j.Errors[0].Started
 	}
 	return at.UTC()
 }

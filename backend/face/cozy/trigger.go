@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,10 +47,19 @@ func (s *server) findTrigger(r *http.Request, by permission.Token, may func(perm
 		return t, err
 	case absent && may(permission.TriggerDoc{ID: key}):
 		return t, notFound(noTrigger)
-	case absent || !may(docOf(t)):
+	case absent || !s.mayTrigger(by, t, may):
 		return t, forbidden(maybeTrigger)
 	}
 	return t, nil
+}
+
+// mayTrigger asks about a trigger under each name of its worker.
+func (s *server) mayTrigger(by permission.Token, t trigger.Trigger, may func(permission.TriggerDoc) bool) bool {
+	doc := docOf(t)
+	return s.any(by, t.Worker, t.Ref, func(worker string) bool {
+		doc.Worker = worker
+		return may(doc)
+	})
 }
 
 func (s *server) getTrigger(r *http.Request, by permission.Token) (answer, error) {
@@ -92,7 +102,8 @@ func (s *server) listTriggerJobs(r *http.Request, by permission.Token) (answer, 
 	}
 	limit := 0
 	if text := r.URL.Query().Get("Limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 0 {
+		var ok bool
+		if limit, ok = number(text); !ok {
 			return answer{}, badParameter("Limit", "must be a number")
 		}
 	}
@@ -179,7 +190,7 @@ func (s *server) patchTrigger(r *http.Request, by permission.Token) (answer, err
 		if message != nil {
 			t.Message = trigger.DecodeMessage(message)
 		}
-		if !by.MayPatchTrigger(docOf(t)) { // a konnector makes no other konnector's trigger of its own
+		if !s.mayTrigger(by, t, by.MayPatchTrigger) { // a konnector makes no other konnector's trigger of its own
 			return t, forbidden(maybeTrigger)
 		}
 		return t, nil
@@ -213,8 +224,17 @@ func (s *server) listTriggers(r *http.Request, by permission.Token) (answer, err
 func (s *server) triggerPage(r *http.Request, by permission.Token, legacy bool) (answer, error) {
 	ctx, query := r.Context(), r.URL.Query()
 	workers := commaList(query["Worker"])
-	if !by.MayListTriggers(workers) {
+	may := by.MayListTriggers(workers)
+	if len(workers) == 1 {
+		may = s.any(by, workers[0], "", func(worker string) bool { return by.MayListTriggers([]string{worker}) })
+	}
+	if !may {
 		return answer{}, forbidden("The token lacks the right to list these triggers")
+	}
+	for _, worker := range slices.Clone(workers) {
+		if ref := s.refOf(by, worker); ref != worker {
+			workers = append(workers, ref) // of those that were made for another name of it
+		}
 	}
 	names := commaList(query["Type"])
 	var kinds []trigger.Kind
@@ -329,7 +349,11 @@ func (s *server) purge(r *http.Request, by permission.Token) (answer, error) {
 			status: http.StatusUnprocessableEntity, title: trigger.InvalidParameter, detail: err.Error(), source: &source{Parameter: "duration"},
 		}
 	}
-	n, err := s.House.Purge(r.Context(), by.Tenant, commaList(query["workers"]), older)
+	workers := commaList(query["workers"])
+	for i, worker := range workers {
+		workers[i] = s.refOf(by, worker)
+	}
+	n, err := s.House.Purge(r.Context(), by.Tenant, workers, older)
 	if err != nil {
 		return answer{}, err
 	}

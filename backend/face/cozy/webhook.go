@@ -44,12 +44,13 @@ func (s *server) deliverWebhook(r *http.Request, _ permission.Token) (answer, er
 	if err != nil {
 		return answer{}, err
 	}
+	manual := r.URL.Query().Get("Manual") == "true" // exactly
 	if len(t.Secret) > 0 {
 		now, err := s.Reader.Ping(ctx)
 		if err != nil {
 			return answer{}, err
 		}
-		if problem := checkSignature(r.Header.Get(signatureHeader), t.Secret, delivery, text, now); problem != "" {
+		if problem := checkSignature(r.Header.Get(signatureHeader), t.Secret, delivery, manual, text, now); problem != "" {
 			return answer{}, &refusal{status: http.StatusUnauthorized, detail: problem, source: &source{Header: signatureHeader}}
 		}
 	}
@@ -60,7 +61,6 @@ func (s *server) deliverWebhook(r *http.Request, _ permission.Token) (answer, er
 	if delivery != "" {
 		delivery = nameOf("webhook", key, delivery)
 	}
-	manual := r.URL.Query().Get("Manual") == "true" // exactly
 	if err := s.House.DeliverWebhook(ctx, key, payload, manual, delivery); err != nil {
 		return answer{}, err
 	}
@@ -82,19 +82,21 @@ func readPayload(text []byte) (json.RawMessage, error) {
 }
 
 // Signed deliveries: `Carillon-Signature: t=<unix seconds>,v1=<hex of HMAC-SHA256>` over the delivery's id (its
-// Idempotency-Key), a dot, the same seconds, a dot and the body as it is sent. Several v1 may stand there while a secret
-// changes.
+// Idempotency-Key, which has no dots), a dot, the same seconds, a dot and the body as it is sent; before the body of one
+// with ?Manual=true stands "Manual=true.", so that nobody on the way adds or drops the flag. Nothing else of a query has an
+// effect. Several v1 may stand there while a secret changes.
 const (
 	signatureHeader = "Carillon-Signature"
+	signedManual    = "Manual=true."
 	signatureWindow = 5 * time.Minute // before and after now, by the database's clock
 	maxSignatures   = 8
 )
 
 // checkSignature says what is wrong with the signature of a delivery; empty: nothing. A delivery that is sent again has
 // its old id, by which it makes no second job.
-func checkSignature(header string, secret []byte, id string, text []byte, now time.Time) (problem string) {
-	if id == "" {
-		return "A signed delivery needs an " + idempotencyHeader
+func checkSignature(header string, secret []byte, id string, manual bool, text []byte, now time.Time) (problem string) {
+	if id == "" || strings.Contains(id, ".") { // a dot would let what is signed be read in two ways
+		return "A signed delivery needs an " + idempotencyHeader + " without dots"
 	}
 	parts := strings.Split(header, ",")
 	stamp, ok := strings.CutPrefix(strings.TrimSpace(parts[0]), "t=")
@@ -107,6 +109,9 @@ func checkSignature(header string, secret []byte, id string, text []byte, now ti
 	}
 	mac := hmac.New(sha256.New, secret)
 	io.WriteString(mac, id+"."+stamp+".")
+	if manual {
+		io.WriteString(mac, signedManual)
+	}
 	mac.Write(text)
 	want := mac.Sum(nil)
 	valid := false
@@ -177,31 +182,20 @@ func (s *server) deliverBI(r *http.Request, by permission.Token) (answer, error)
 	return answer{status: http.StatusNoContent}, nil
 }
 
-// maxSearch bounds the konnectors' triggers of a tenant that are looked at.
-const maxSearch = 10_000
-
 // findKonnector finds the trigger of a konnector by what its message is about.
 func (s *server) findKonnector(r *http.Request, by permission.Token, connection string) (trigger.Trigger, error) {
-	if !by.MayLaunchTrigger(permission.TriggerDoc{Worker: konnectorWorker}) {
+	may := func(worker string) bool { return by.MayLaunchTrigger(permission.TriggerDoc{Worker: worker}) }
+	if !s.any(by, konnectorWorker, "", may) {
 		return trigger.Trigger{}, forbidden("The token lacks the right to launch triggers of konnectors")
 	}
-	var after int64
-	for range maxSearch / maxTriggers {
-		page, err := s.Reader.ListTriggers(r.Context(), by.Tenant, nil, []string{konnectorWorker}, after, maxTriggers)
-		if err != nil {
-			return trigger.Trigger{}, err
-		}
-		for _, t := range page {
-			if textAt(t.Message, "account") == connection || textAt(t.Message, "connection") == connection {
-				return t, nil
-			}
-		}
-		if len(page) < maxTriggers {
-			break
-		}
-		after = page[len(page)-1].ID
+	workers := []string{konnectorWorker, s.refOf(by, konnectorWorker)}
+	t, err := s.Reader.FindTriggerByMessage(r.Context(), by.Tenant, workers, func(message []byte) bool {
+		return textAt(message, "account") == connection || textAt(message, "connection") == connection
+	})
+	if errors.Is(err, cron.ErrNotFound) {
+		err = notFound("No trigger and no account match")
 	}
-	return trigger.Trigger{}, notFound("No trigger and no account match")
+	return t, err
 }
 
 // textAt is the text or the number at a path of members; empty: there is none.

@@ -50,6 +50,7 @@ func TestSignedDeliveries(t *testing.T) {
 		{"sent again later", "d1", sign(secret, "d1", now.Add(time.Minute), body), body, 204, 1},
 		{"two secrets", "d3", sign("fedcba9876543210", "d3", now, body) + strings.Replace(sign(secret, "d3", now, body), fmt.Sprintf("t=%d", now.Unix()), "", 1), body, 204, 2},
 		{"four minutes old", "d4", sign(secret, "d4", now.Add(-4*time.Minute), body), body, 204, 3},
+		{"a dot in the id", "d.5", sign(secret, "d.5", now, body), body, 401, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := d.Do(t, "POST", "/jobs/webhooks/"+id, "", c.body, idempotencyHeader, c.key, signatureHeader, c.signature)
@@ -58,6 +59,29 @@ func TestSignedDeliveries(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a delivery asks for stands under its signature, too.
+func TestTheSignatureCoversManual(t *testing.T) {
+	const secret, body, manual = "0123456789abcdef", `{"a":1}`, "?Manual=true"
+	d := open(t)
+	id := d.made(map[string]any{"type": "@webhook", "worker": "print", "secret": secret})
+	now := d.fake.now
+	plain, asked := sign(secret, "d1", now, body), sign(secret, "d1", now, "Manual=true."+body)
+	for _, c := range []struct {
+		query, key, signature string
+		status                int
+	}{
+		{manual, "d1", plain, 401}, {"", "d1", asked, 401}, {"?Manual=1", "d1", asked, 401}, {manual, "d1", asked, 204},
+		{"?Manual=1", "d2", sign(secret, "d2", now, body), 204},
+	} {
+		a := d.Do(t, "POST", "/jobs/webhooks/"+id+c.query, "", body, idempotencyHeader, c.key, signatureHeader, c.signature)
+		d.status(a, c.status)
+	}
+	list := d.all("GET", "/jobs/triggers/"+id+"/jobs", nil)
+	d.is(list, "meta.count", 2.0)
+	d.is(list, "data.1.attributes.manual_execution", true)
+	d.is(list, "data.0.attributes.manual_execution", nil)
 }
 
 func TestWebhooksNeedTheirKeyAlone(t *testing.T) {

@@ -28,7 +28,7 @@ var examples = map[string]proto.Message{
 	"RunService/ListRuns":            &carillonv1.ListRunsRequest{Ref: "m.v0", Module: "m", Controller: "c1"},
 	"RunService/WatchRuns":           &carillonv1.WatchRunsRequest{Ref: "m.v0", Module: "m"},
 	"PeerService/Hint":               &carillonv1.HintRequest{Modules: []string{"m"}},
-	"PeerService/CancelRun":          &carillonv1.CancelRunRequest{RunId: "018f0000-0000-7000-8000-000000000000", Reason: "why"},
+	"PeerService/CancelRuns":         &carillonv1.CancelRunsRequest{RunIds: []string{"018f0000-0000-7000-8000-000000000000"}, Reason: "why"},
 	"JobService/EnqueueJobs":         &carillonv1.EnqueueJobsRequest{Jobs: []*carillonv1.NewJob{{Ref: "m.v0"}}},
 	"JobService/GetJob":              &carillonv1.GetJobRequest{Id: aJobID},
 	"JobService/ListJobs":            &carillonv1.ListJobsRequest{Ref: "m.v0"},

@@ -72,27 +72,25 @@ func (c caller) touches(doctype, verb string) bool {
 type Workers interface {
 	// Resolve finds the verb that a tenant's worker is, and its limits. trigger.ClientWorker is not asked for.
 	Resolve(ctx context.Context, tenant, worker string) (ref string, limits trigger.Limits, ok bool)
-	// TakeRate counts one use of what a domain may do per hour.
-	TakeRate(ctx context.Context, tenant, domain, worker string) (trigger.Ruling, error)
+	// Names are all names of the worker that a name is to a tenant, its ref the last; none: it is no worker now.
+	Names(tenant, name string) []string
+	// Use counts a job for the limit of its verb and a domain. Nothing is counted where there is no limit, and for a request
+	// that came before, which is allowed.
+	Use(ctx context.Context, domain string, n job.New) (r trigger.Ruling, counted bool, err error)
+	// GiveBack takes a use that was counted off again: the job was there.
+	GiveBack(ctx context.Context, domain string, n job.New)
 }
 
 // workersOf are the names by which rules may speak of a verb: the workers of this tenant that it is, and its ref.
-func (s *Config) workersOf(ctx context.Context, tenant, ref string) []string {
-	module, verb, _ := strings.Cut(ref, ".")
-	var names []string
-	for _, name := range slices.Compact([]string{verb, module}) {
-		if name == "" || s.Workers == nil || ref == name {
-			continue
-		}
-		if is, _, ok := s.Workers.Resolve(ctx, tenant, name); ok && is == ref {
-			names = append(names, name)
-		}
+func (s *Config) workersOf(tenant, ref string) []string {
+	if names := s.Workers.Names(tenant, ref); len(names) > 0 {
+		return names
 	}
-	return append(names, ref)
+	return []string{ref}
 }
 
 // mayJob says whether a token may do to a job what may tells of one of its workers.
-func (s *Config) mayJob(ctx context.Context, c caller, j job.Job, may func(id, worker string) bool) bool {
+func (s *Config) mayJob(c caller, j job.Job, may func(id, worker string) bool) bool {
 	if c.everything {
 		return true
 	}
@@ -101,7 +99,7 @@ func (s *Config) mayJob(ctx context.Context, c caller, j job.Job, may func(id, w
 	}
 	var e trigger.Envelope
 	_ = json.Unmarshal(j.Envelope, &e) // without one no worker was named
-	names := s.workersOf(ctx, j.Tenant, j.Ref)
+	names := s.workersOf(j.Tenant, j.Ref)
 	if e.Worker != "" {
 		names = append(names, e.Worker)
 	}
@@ -123,7 +121,7 @@ func (s *Config) findJob(ctx context.Context, id job.ID, verb string) (job.Job, 
 	if verb == permission.Patch {
 		may = c.token.MayPatchJob
 	}
-	if err != nil || !s.mayJob(ctx, c, j, may) {
+	if err != nil || !s.mayJob(c, j, may) {
 		return job.Job{}, fmt.Errorf("%w: no job %s", cron.ErrNotFound, id)
 	}
 	return j, nil
@@ -137,5 +135,3 @@ func (s *Config) mayPatch(ctx context.Context, id job.ID) error {
 	_, err := s.findJob(ctx, id, permission.Patch)
 	return err
 }
-
-func (s *Config) reserved(worker string) bool { return slices.Contains(s.Reserved, worker) }

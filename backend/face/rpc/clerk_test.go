@@ -32,6 +32,32 @@ func (c clerk) Resolve(_ context.Context, tenant, worker string) (ref string, li
 	return "", limits, false
 }
 
+func (c clerk) Names(_, name string) []string {
+	switch {
+	case name == "sendmail", name == "m.sendmail":
+		return []string{"sendmail", "m.sendmail"}
+	case strings.HasPrefix(name, "m.v") && name != "m.vlost":
+		return []string{name[2:], name}
+	case strings.HasPrefix(name, "v") && name != "vlost":
+		return []string{name, "m." + name}
+	}
+	return nil
+}
+
+func (c clerk) Use(ctx context.Context, domain string, n job.New) (trigger.Ruling, bool, error) {
+	if again, err := c.HasRequest(ctx, n.Tenant, n.Idempotency); again || err != nil {
+		return trigger.Ruling{Allowed: true}, false, err
+	}
+	r, err := c.TakeRate(ctx, n.Tenant, domain, n.Ref)
+	return r, true, err
+}
+
+func (c clerk) GiveBack(ctx context.Context, domain string, n job.New) {
+	if err := c.GiveBackRate(ctx, n.Tenant, domain, n.Ref); err != nil {
+		panic(err)
+	}
+}
+
 func (c clerk) LaunchTrigger(ctx context.Context, tenant, key string) (job.ID, error) {
 	t, err := c.GetTrigger(ctx, tenant, key)
 	if err != nil {
@@ -53,7 +79,7 @@ func (c clerk) DeleteTrigger(ctx context.Context, tenant, key string) error {
 	return err
 }
 
-func (c clerk) PublishEvents(ctx context.Context, tenant string, changes []trigger.Change) error {
-	_, err := c.Store.PublishEvents(ctx, tenant, changes)
+func (c clerk) PublishEvents(ctx context.Context, tenant, idempotency string, changes []trigger.Change) error {
+	_, err := c.Store.PublishEvents(ctx, tenant, idempotency, changes)
 	return err
 }

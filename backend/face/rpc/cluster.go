@@ -60,12 +60,15 @@ func (s *server) HintJobs(_ context.Context, req *carillonv1.HintJobsRequest) (*
 	return &carillonv1.HintJobsResponse{}, nil
 }
 
-func (s *server) CancelRun(_ context.Context, req *carillonv1.CancelRunRequest) (*carillonv1.CancelRunResponse, error) {
-	id, err := cron.ParseRunID(req.GetRunId())
-	if err != nil {
-		return nil, invalid("run_id", "is no run id")
+func (s *server) CancelRuns(_ context.Context, req *carillonv1.CancelRunsRequest) (*carillonv1.CancelRunsResponse, error) {
+	runs := make([]cron.RunID, len(req.GetRunIds()))
+	for i, text := range req.GetRunIds() {
+		var err error
+		if runs[i], err = cron.ParseRunID(text); err != nil {
+			return nil, invalid("run_ids", "%.64q is no run id", text)
+		}
 	}
-	return &carillonv1.CancelRunResponse{Known: s.House.CancelRun(id, req.GetReason())}, nil
+	return &carillonv1.CancelRunsResponse{Known: int32(s.House.CancelRuns(runs, req.GetReason()))}, nil
 }
 
 func (s *server) Interrupted(context.Context, *carillonv1.InterruptedRequest) (*carillonv1.InterruptedResponse, error) {

@@ -122,7 +122,7 @@ func (i *errorInterceptor) toConnect(ctx context.Context, procedure string, err 
 		if !errors.Is(err, row.err) {
 			continue
 		}
-		ce := connect.NewError(row.code, errors.New(said(err)))
+		ce := connect.NewError(row.code, errors.New(said(err, row.err)))
 		detail(ce, about(row.reason, id))
 		if b := badRequest(err); b != nil {
 			detail(ce, b)
@@ -150,13 +150,19 @@ func internal(id string) error {
 	return ce
 }
 
-// said is what the caller reads of an error.
-func said(err error) string {
+// said is what the caller reads of a refusal: its own words. Which kind it is the code says already, and what each floor
+// tried on the way is for the log.
+func said(err, kind error) string {
 	if db := unknowing(nil); errors.Is(err, cron.ErrUnavailable) && errors.As(err, &db) {
 		if db.Unknown() {
-			return "unavailable: the connection to the database broke; what was asked may have been done or not: look, and try again"
+			return "the connection to the database broke; what was asked may have been done or not: look, and try again"
 		}
-		return "unavailable: the database does not answer; nothing was changed, try again"
+		return "the database does not answer; nothing was changed, try again"
+	}
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if words, ok := strings.CutPrefix(e.Error(), kind.Error()+": "); ok {
+			return words
+		}
 	}
 	return err.Error()
 }

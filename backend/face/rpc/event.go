@@ -15,7 +15,8 @@ import (
 
 // Events is where changes of documents are taken in: all of one request, or none.
 type Events interface {
-	PublishEvents(ctx context.Context, tenant string, changes []trigger.Change) error
+	// PublishEvents takes the same changes under the same idempotency key (empty: none) once; cron.ErrExists: it belongs to others.
+	PublishEvents(ctx context.Context, tenant, idempotency string, changes []trigger.Change) error
 }
 
 // eventFace takes events in.
@@ -41,7 +42,10 @@ func (s *eventFace) PublishEvents(ctx context.Context, req *carillonv1.PublishEv
 		}
 		changes[i] = change
 	}
-	if err := s.Events.PublishEvents(ctx, tenant, changes); err != nil {
+	if err := trigger.CheckIdempotency(req.GetIdempotencyKey()); err != nil {
+		return nil, invalid("idempotency_key", "%s", err.Error())
+	}
+	if err := s.Events.PublishEvents(ctx, tenant, req.GetIdempotencyKey(), changes); err != nil {
 		return nil, ofEvent(0, err)
 	}
 	return &carillonv1.PublishEventsResponse{Accepted: int32(len(changes))}, nil

@@ -47,7 +47,7 @@ func (h *hall) Ring() *ring.Ring                                    { return nil
 func (h *hall) Interrupted() (bool, time.Duration)                  { return false, time.Second }
 func (h *hall) Hint(context.Context, []string, []int64, bool) error { return nil }
 func (h *hall) HintJobs([]int32, bool, bool)                        {}
-func (h *hall) CancelRun(cron.RunID, string) bool                   { return false }
+func (h *hall) CancelRuns([]cron.RunID, string) int                 { return 0 }
 func (h *hall) Healthy() bool                                       { return true }
 func (h *hall) Health(context.Context) []Check                      { return []Check{{Name: "hall", OK: true}} }
 

@@ -23,10 +23,12 @@ type Jobs interface {
 	Enqueue(ctx context.Context, jobs []job.New) ([]job.Enqueued, error)
 	CancelJob(ctx context.Context, id job.ID, reason string) (job.State, error)
 	RetryJob(ctx context.Context, id job.ID) error
-	RedriveJobs(ctx context.Context, f job.Filter, limit int) (n int, more bool, err error)
-	// PauseJobs and ResumeJobs say how many queues are concerned; an empty tenant or ref means all.
+	RedriveJobs(ctx context.Context, f job.Filter, limit int) (job.Redriven, error)
+	// WaitingFor is what jobs of a verb wait for before any can run: a deployment, a verb in it, a runner; empty: none of these.
+	WaitingFor(ref string) string
+	// PauseJobs says how many queues it holds; an empty tenant or ref means all, here and in ResumeJobs.
 	PauseJobs(ctx context.Context, tenant, ref, reason string) (int, error)
-	ResumeJobs(ctx context.Context, tenant, ref string) (int, error)
+	ResumeJobs(ctx context.Context, tenant, ref string) (job.Resumed, error)
 }
 
 // JobReader is what people may see of jobs.
@@ -75,15 +77,18 @@ func (s *jobFace) EnqueueJobs(ctx context.Context, req *carillonv1.EnqueueJobsRe
 			res.Jobs[places[k]] = &carillonv1.EnqueuedJob{Error: s.refusal(ctx, a.Err)}
 			continue
 		}
+		if a.Existing {
+			gate.giveBack(ctx, k, batch[k])
+		}
 		res.Jobs[places[k]] = &carillonv1.EnqueuedJob{Id: a.ID.String(), Existing: a.Existing}
 	}
 	return res, nil
 }
 
-// clock reads the database's time if a job names the instant when it is due.
+// clock reads the database's time if a job names the instant when it is due, or the length of time in which it expires.
 func (s *jobFace) clock(ctx context.Context, jobs []*carillonv1.NewJob) (now time.Time, err error) {
 	for _, n := range jobs {
-		if n.GetDueAt() != nil {
+		if n.GetDueAt() != nil || n.GetExpiresIn() != nil {
 			return s.Reader.Ping(ctx)
 		}
 	}
@@ -102,7 +107,7 @@ func (s *jobFace) refusal(ctx context.Context, err error) *carillonv1.EnqueueErr
 		case named:
 			return &carillonv1.EnqueueError{Code: row.code.String(), Field: field, Message: problem}
 		default:
-			return &carillonv1.EnqueueError{Code: row.code.String(), Message: said(err)}
+			return &carillonv1.EnqueueError{Code: row.code.String(), Message: said(err, row.err)}
 		}
 	}
 	if named {
@@ -161,7 +166,7 @@ func (s *jobFace) GetJob(ctx context.Context, req *carillonv1.GetJobRequest) (*c
 	if err != nil {
 		return nil, err
 	}
-	return &carillonv1.GetJobResponse{Job: toJob(j)}, nil
+	return &carillonv1.GetJobResponse{Job: s.toJob(j)}, nil
 }
 
 func (s *jobFace) CancelJob(ctx context.Context, req *carillonv1.CancelJobRequest) (*carillonv1.CancelJobResponse, error) {
@@ -194,7 +199,7 @@ func (s *jobFace) RetryJob(ctx context.Context, req *carillonv1.RetryJobRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &carillonv1.RetryJobResponse{Job: toJob(j)}, nil
+	return &carillonv1.RetryJobResponse{Job: s.toJob(j)}, nil
 }
 
 // defaultRedrive is how many dead jobs one request makes live again when it does not say.
@@ -216,11 +221,11 @@ func (s *jobFace) RedriveJobs(ctx context.Context, req *carillonv1.RedriveJobsRe
 	if limit == 0 {
 		limit = defaultRedrive
 	}
-	n, more, err := s.Jobs.RedriveJobs(ctx, f, limit)
+	r, err := s.Jobs.RedriveJobs(ctx, f, limit)
 	if err != nil {
 		return nil, fielded(err)
 	}
-	return &carillonv1.RedriveJobsResponse{Redriven: int32(n), More: more}, nil
+	return &carillonv1.RedriveJobsResponse{Redriven: int32(len(r.Jobs)), More: r.More, Held: int32(r.Held)}, nil
 }
 
 func (s *jobFace) PauseJobs(ctx context.Context, req *carillonv1.PauseJobsRequest) (*carillonv1.PauseJobsResponse, error) {
@@ -238,16 +243,16 @@ func (s *jobFace) ResumeJobs(ctx context.Context, req *carillonv1.ResumeJobsRequ
 	if err := checkRef(req.GetRef()); err != nil {
 		return nil, err
 	}
-	n, err := s.Jobs.ResumeJobs(ctx, req.GetTenant(), req.GetRef())
+	done, err := s.Jobs.ResumeJobs(ctx, req.GetTenant(), req.GetRef())
 	if err != nil {
 		return nil, fielded(err)
 	}
-	return &carillonv1.ResumeJobsResponse{Queues: int32(n)}, nil
+	return &carillonv1.ResumeJobsResponse{Queues: int32(done.Queues), WasPaused: done.WasPaused, Held: int32(done.Held)}, nil
 }
 
 // checkRef refuses what can be no verb, where a slip of the pen would concern nothing without a word.
 func checkRef(ref string) error {
-	if module, verb, ok := strings.Cut(ref, "."); ref != "" && (!ok || module == "" || verb == "") {
+	if _, _, ok := cron.ParseRef(ref); ref != "" && !ok {
 		return invalid("ref", "%.60q is no module.verb", ref)
 	}
 	return nil
@@ -264,7 +269,7 @@ func (s *jobFace) ListQueues(ctx context.Context, _ *carillonv1.ListQueuesReques
 	}
 	res := &carillonv1.ListQueuesResponse{}
 	for _, q := range queues {
-		out := &carillonv1.Queue{Tenant: q.Tenant, Ref: q.Ref, Lane: int32(q.Lane), MaxRunning: int32(q.Limit), Running: int32(q.Running)}
+		out := &carillonv1.Queue{Tenant: q.Tenant, Ref: q.Ref, Lane: int32(q.Lane), MaxRunning: int32(q.Limit), Running: int32(q.Running), WaitingFor: s.Jobs.WaitingFor(q.Ref)}
 		if q.Paused {
 			out.PausedAt = stamp(pausedAt(q, pauses))
 		}

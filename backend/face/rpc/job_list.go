@@ -57,7 +57,7 @@ func (s *jobFace) ListJobs(ctx context.Context, req *carillonv1.ListJobsRequest)
 		more = len(history) == room
 		jobs = append(slices.DeleteFunc(jobs, func(j job.Job) bool { return endedMeanwhile(j, history) }), history...)
 	}
-	return jobsPage(of, jobs, more), nil
+	return s.jobsPage(of, jobs, more), nil
 }
 
 // endedMeanwhile says that a job ended between the two reads. One that was re-driven is in both places: its due time is
@@ -69,11 +69,11 @@ func endedMeanwhile(live job.Job, history []job.Job) bool {
 }
 
 // jobsPage makes the answer of what was read, cut short where it is too large.
-func jobsPage(of string, jobs []job.Job, more bool) *carillonv1.ListJobsResponse {
+func (s *jobFace) jobsPage(of string, jobs []job.Job, more bool) *carillonv1.ListJobsResponse {
 	res := &carillonv1.ListJobsResponse{}
 	size := 0
 	for _, j := range jobs {
-		out := toJob(j)
+		out := s.toJob(j)
 		if size += proto.Size(out); size > maxJobsAnswer && len(res.Jobs) > 0 {
 			more = true
 			break

@@ -155,7 +155,7 @@ func TestLargePagesOfJobsAreCutShort(t *testing.T) {
 	}
 	pages := 0
 	for rest := jobs; len(rest) > 0; pages++ {
-		res := jobsPage("all", rest, false)
+		res := (&jobFace{Config: Config{Jobs: desk{}}}).jobsPage("all", rest, false)
 		n := len(res.GetJobs())
 		after, err := readToken[jobsCursor]("all", res.GetNextPageToken())
 		if n == 0 || err != nil || n < len(rest) && (after.ID != rest[n-1].ID.N || !after.Live) || n == len(rest) && res.GetNextPageToken() != "" {

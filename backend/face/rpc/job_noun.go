@@ -11,7 +11,7 @@ import (
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
-// fromNewJob reads a job to be enqueued; now is the database's time, needed only where the job has a due time. What is
+// fromNewJob reads a job to be enqueued; now is the database's time, needed where jobFace.clock reads it. What is
 // left to be checked, the payload above all, is checked where the job is taken in.
 func fromNewJob(n *carillonv1.NewJob, now time.Time) (job.New, error) {
 	j := job.New{
@@ -48,6 +48,18 @@ func readTimes(n *carillonv1.NewJob, now time.Time, j *job.New) (err error) {
 	}
 	if j.Expires, err = fromStamp("expires_at", n.GetExpiresAt()); err != nil {
 		return err
+	}
+	if n.GetExpiresIn() != nil {
+		if n.GetExpiresAt() != nil {
+			return invalid("expires_in", "cannot be given together with expires_at")
+		}
+		if j.Within, err = fromLength("expires_in", n.GetExpiresIn()); err != nil {
+			return err
+		}
+		if j.Within <= 0 || j.Within > job.MaxDelay {
+			return invalid("expires_in", "must be more than 0 and at most ten years, got %s", j.Within)
+		}
+		j.Expires = now.Add(j.Within)
 	}
 	due, err := fromStamp("due_at", n.GetDueAt())
 	switch {
@@ -104,13 +116,16 @@ func fromJobID(field, s string) (job.ID, error) {
 	return id, err
 }
 
-func toJob(j job.Job) *carillonv1.Job {
+func (s *jobFace) toJob(j job.Job) *carillonv1.Job {
 	out := &carillonv1.Job{
 		Id: j.ID.String(), Tenant: j.Tenant, Ref: j.Ref, State: toJobState(j.State), Priority: int32(j.Priority), DueAt: stamp(j.Due),
 		CreatedAt: stamp(j.Created), StartedAt: stamp(j.Started), EndedAt: stamp(j.Ended), ExpiresAt: stamp(j.Expires), Slot: stamp(j.Slot),
 		Attempt: int32(j.Attempt), MaxAttempts: int32(j.Retry.Attempts), Backoff: length(j.Retry.Backoff), BackoffCeiling: length(j.Retry.Ceiling),
 		Timeout: length(j.Timeout), RunId: j.Run.String(), Controller: j.Controller, ParentId: j.Parent.String(), Children: int32(j.Children), Progress: j.Progress,
 		Tags: j.Tags, Payload: j.Payload, Output: j.Output, CancelAsked: j.CancelAsked,
+	}
+	if j.State == job.Ready {
+		out.WaitingFor = s.Jobs.WaitingFor(j.Ref)
 	}
 	for _, e := range j.Errors {
 		out.Errors = append(out.Errors, &carillonv1.JobError{At: stamp(e.At), Attempt: int32(e.Attempt), RunId: e.Run, Verdict: e.Verdict, Text: e.Text})

@@ -27,21 +27,23 @@ func (e *overLimit) RetryAfter() time.Duration { return e.ruling.RetryAfter }
 type admission struct {
 	face   *jobFace
 	caller caller
-	full   map[string]trigger.Ruling // workers over their limit: further jobs of them are refused without a look
+	uses   []bool                    // of the admitted ones: they were counted
+	full   map[string]trigger.Ruling // limits that are reached: what cannot have come before is refused without a look
 }
 
 // admit makes a job the tenant's, or refuses it. A verb may be enqueued by a token with a rule on its ref, or on a worker
-// that it is; under whichever name, what that worker's limit counts is counted.
+// that it is; under whichever name, it counts for the limit of its verb.
 func (a *admission) admit(ctx context.Context, n *job.New) (err error) {
 	if a.caller.everything {
+		a.uses = append(a.uses, false)
 		return nil
 	}
 	by := a.caller.token
 	if n.Tenant, err = a.caller.tenant(n.Tenant); err != nil {
 		return err
 	}
-	names := a.face.workersOf(ctx, n.Tenant, n.Ref)
-	reserved := slices.ContainsFunc(names, a.face.reserved)
+	names := a.face.workersOf(n.Tenant, n.Ref)
+	reserved := a.face.Reserved.Covers(n.Ref, n.Ref)
 	at := slices.IndexFunc(names, func(worker string) bool { return by.MayPushJob(worker, reserved) })
 	if at < 0 {
 		return denied("ref", outOfScope)
@@ -49,23 +51,26 @@ func (a *admission) admit(ctx context.Context, n *job.New) (err error) {
 	if !n.Parent.IsZero() {
 		return denied("parent_id", "only the runner of a job makes children of it")
 	}
-	for _, worker := range names {
-		if _, limited := trigger.LimitOf(worker); !limited || a.face.Workers == nil {
-			continue
-		}
-		ruling, full := a.full[worker]
-		if !full {
-			if ruling, err = a.face.Workers.TakeRate(ctx, n.Tenant, by.Domain, worker); err != nil {
-				return err
-			}
-		}
-		if !ruling.Allowed {
-			a.full[worker] = ruling
-			return &overLimit{ruling}
+	ruling, counted := a.full[trigger.LimitName(n.Ref)], false
+	if ruling.Text == "" || n.Idempotency != "" {
+		if ruling, counted, err = a.face.Workers.Use(ctx, by.Domain, *n); err != nil {
+			return err
 		}
 	}
+	if !ruling.Allowed {
+		a.full[trigger.LimitName(n.Ref)] = ruling
+		return &overLimit{ruling}
+	}
+	a.uses = append(a.uses, counted)
 	n.Envelope, err = json.Marshal(trigger.Envelope{Domain: by.Domain, Worker: names[at]})
 	return err
+}
+
+// giveBack takes off what the i-th of the admitted jobs was counted as: it was there.
+func (a *admission) giveBack(ctx context.Context, i int, n job.New) {
+	if a.uses[i] {
+		a.face.Workers.GiveBack(ctx, a.caller.token.Domain, n)
+	}
 }
 
 // mayList narrows a list of jobs to what a token may see: all of its tenant's, or those of the one verb that is asked
@@ -75,7 +80,7 @@ func (s *jobFace) mayList(ctx context.Context, f *job.Filter) (err error) {
 	if f.Tenant, err = c.tenant(f.Tenant); err != nil || c.everything || c.token.MayListJobs() {
 		return err
 	}
-	if f.Ref != "" && slices.ContainsFunc(s.workersOf(ctx, f.Tenant, f.Ref), c.token.MayListJobsOf) {
+	if f.Ref != "" && slices.ContainsFunc(s.workersOf(f.Tenant, f.Ref), c.token.MayListJobsOf) {
 		return nil
 	}
 	if f.Ref == "" && c.touches(permission.Jobs, permission.Get) {

@@ -74,18 +74,11 @@ func (d desk) RetryJob(ctx context.Context, id job.ID) error {
 	return err
 }
 
-func (d desk) RedriveJobs(ctx context.Context, f job.Filter, limit int) (n int, more bool, err error) {
-	dead, err := d.ListEndedJobs(ctx, f, job.Cursor{}, limit+1)
-	for i, j := range dead {
-		if i == limit {
-			return n, true, nil
-		}
-		if err := d.RetryJob(ctx, j.ID); err != nil {
-			return n, false, err
-		}
-		n++
+func (d desk) WaitingFor(ref string) string {
+	if ref == "m.v2" {
+		return "a runner of v2"
 	}
-	return n, false, err
+	return ""
 }
 
 func (d desk) PauseJobs(ctx context.Context, tenant, ref, reason string) (int, error) {
@@ -93,9 +86,8 @@ func (d desk) PauseJobs(ctx context.Context, tenant, ref, reason string) (int, e
 	return len(ids), err
 }
 
-func (d desk) ResumeJobs(ctx context.Context, tenant, ref string) (int, error) {
-	ids, err := d.ResumeQueues(ctx, tenant, ref)
-	return len(ids), err
+func (d desk) ResumeJobs(ctx context.Context, tenant, ref string) (job.Resumed, error) {
+	return d.ResumeQueues(ctx, tenant, ref)
 }
 
 // fail makes a job that dies, and returns its id.
@@ -140,6 +132,10 @@ func TestBadJobsAreRefusedOneByOne(t *testing.T) {
 		"due in 9999":         {func(n *carillonv1.NewJob) { n.DueAt = &timestamppb.Timestamp{Seconds: 253402300799} }, "invalid_argument", "due_at"},
 		"no due time":         {func(n *carillonv1.NewJob) { n.DueAt = &timestamppb.Timestamp{Nanos: -1} }, "invalid_argument", "due_at"},
 		"no expiry":           {func(n *carillonv1.NewJob) { n.ExpiresAt = &timestamppb.Timestamp{Seconds: 1 << 60} }, "invalid_argument", "expires_at"},
+		"expires twice":       {func(n *carillonv1.NewJob) { n.ExpiresAt, n.ExpiresIn = timestamppb.Now(), durationpb.New(1e9) }, "invalid_argument", "expires_in"},
+		"expires before":      {func(n *carillonv1.NewJob) { n.ExpiresIn = durationpb.New(-time.Second) }, "invalid_argument", "expires_in"},
+		"expires at once":     {func(n *carillonv1.NewJob) { n.ExpiresIn = durationpb.New(0) }, "invalid_argument", "expires_in"},
+		"expires in an age":   {func(n *carillonv1.NewJob) { n.ExpiresIn = durationpb.New(11 * 365 * 24 * time.Hour) }, "invalid_argument", "expires_in"},
 		"low priority":        {func(n *carillonv1.NewJob) { n.Priority = proto.Int32(-1) }, "invalid_argument", "priority"},
 		"absurd priority":     {func(n *carillonv1.NewJob) { n.Priority = proto.Int32(1 << 30) }, "invalid_argument", "priority"},
 		"negative attempts":   {func(n *carillonv1.NewJob) { n.MaxAttempts = -1 }, "invalid_argument", "max_attempts"},
@@ -325,13 +321,17 @@ func TestEveryJobHasItsOwnAnswer(t *testing.T) {
 		{Ref: "m.v2", IdempotencyKey: "i"},
 		{Ref: "m.v1", DueAt: timestamppb.New(due)},
 		{Ref: "m.v1", DueAt: timestamppb.New(due.Add(-2 * time.Hour))},
+		{Ref: "m.v1", DueAt: timestamppb.New(due), IdempotencyKey: "at"},
+		{Ref: "m.v1", DueAt: timestamppb.New(due.Add(time.Second)), IdempotencyKey: "at"},
+		{Ref: "m.v1", DueAt: timestamppb.New(due), IdempotencyKey: "at"},
+		{Ref: "m.v2", ExpiresIn: durationpb.New(time.Hour), IdempotencyKey: "in"},
 	}}
 	res, err := c.jobs.EnqueueJobs(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	jobs := res.GetJobs()
-	for i, want := range []string{"", "not_found", "", "", "", "already_exists", "", ""} {
+	for i, want := range []string{"", "not_found", "", "", "", "already_exists", "", "", "", "already_exists", "", ""} {
 		if got := jobs[i].GetError().GetCode(); got != want || (jobs[i].GetId() == "") != (want != "") {
 			t.Errorf("job %d: %v, want %q", i, jobs[i], want)
 		}
@@ -359,6 +359,20 @@ func TestEveryJobHasItsOwnAnswer(t *testing.T) {
 	}
 	if j := get(7); j.GetDueAt().AsTime().After(j.GetCreatedAt().AsTime()) {
 		t.Errorf("a past due time became %v", j)
+	}
+	if jobs[8].GetId() != jobs[10].GetId() || !jobs[10].GetExisting() {
+		t.Errorf("the same instant under one key: %v and %v", jobs[8], jobs[10])
+	}
+	// A length of time is the same wish whenever it is said.
+	again, err := c.jobs.EnqueueJobs(t.Context(), &carillonv1.EnqueueJobsRequest{Jobs: req.GetJobs()[11:]})
+	if err != nil || again.GetJobs()[0].GetId() != jobs[11].GetId() {
+		t.Errorf("again: %v, %v", again, err)
+	}
+	if j := get(11); j.GetExpiresAt().AsTime().Sub(j.GetCreatedAt().AsTime()).Round(time.Minute) != time.Hour || j.GetWaitingFor() != "a runner of v2" {
+		t.Errorf("%v", j)
+	}
+	if j := get(2); j.GetWaitingFor() != "" {
+		t.Errorf("waits for %s", j.GetWaitingFor())
 	}
 	cancelled, err := c.jobs.CancelJob(t.Context(), &carillonv1.CancelJobRequest{Id: jobs[0].GetId(), Reason: "not needed"})
 	if err != nil || cancelled.GetState() != carillonv1.JobState_JOB_STATE_CANCELLED {
@@ -388,11 +402,11 @@ func TestPausesStandAtTheirQueues(t *testing.T) {
 		t.Fatalf("%v, %v", res, err)
 	}
 	for _, q := range res.GetQueues() {
-		if (q.GetPausedAt() != nil) != (q.GetTenant() == "acme") {
+		if acme := q.GetTenant() == "acme"; (q.GetPausedAt() != nil) != acme || (q.GetWaitingFor() != "") != acme {
 			t.Errorf("%v", q)
 		}
 	}
-	if res, err := c.jobs.ResumeJobs(t.Context(), &carillonv1.ResumeJobsRequest{Tenant: "acme"}); err != nil || res.GetQueues() != 1 {
+	if res, err := c.jobs.ResumeJobs(t.Context(), &carillonv1.ResumeJobsRequest{Tenant: "acme"}); err != nil || res.GetQueues() != 1 || !res.GetWasPaused() || res.GetHeld() != 0 {
 		t.Errorf("%v, %v", res, err)
 	}
 }

@@ -56,7 +56,7 @@ func (s *jobFace) followJob(ctx context.Context, id job.ID, send func(*carillonv
 		if err != nil {
 			return err
 		}
-		switch now := toJob(j); {
+		switch now := s.toJob(j); {
 		case last == nil || !proto.Equal(now, last):
 			if err := send(now); err != nil {
 				return err

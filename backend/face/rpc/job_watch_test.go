@@ -50,7 +50,7 @@ func following(t *testing.T, o *one) (sent chan string, done chan error, stop fu
 	ctx, cancel := context.WithCancel(t.Context())
 	sent, done = make(chan string, 100), make(chan error, 1)
 	go func() {
-		done <- (&jobFace{Config: Config{JobReader: o}}).followJob(ctx, job.ID{}, func(j *carillonv1.Job) error {
+		done <- (&jobFace{Config: Config{Jobs: desk{}, JobReader: o}}).followJob(ctx, job.ID{}, func(j *carillonv1.Job) error {
 			if j == nil {
 				sent <- "alive"
 				return nil
@@ -129,7 +129,7 @@ func TestWatchOfAJobTellsOfItsErrors(t *testing.T) {
 }
 
 func TestWatchesOfJobsAreBounded(t *testing.T) {
-	f := &jobFace{Config: Config{JobReader: &one{}}}
+	f := &jobFace{Config: Config{Jobs: desk{}, JobReader: &one{}}}
 	f.watchers.Store(maxJobWatchers)
 	if err := f.WatchJob(t.Context(), &carillonv1.WatchJobRequest{Id: aJobID}, nil); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("%v", err)

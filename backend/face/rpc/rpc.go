@@ -20,6 +20,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/deployment"
+	"carillon/backend/core/permission"
 	"carillon/backend/core/ring"
 	"carillon/backend/engine/deploy"
 	"carillon/proto/carillon/v1/carillonv1connect"
@@ -57,8 +58,8 @@ type House interface {
 	RunNow(ctx context.Context, ref string) (cron.Job, error)
 	// HintJobs says that queues have new jobs in this controller's shards, that queues changed, or that there are events.
 	HintJobs(queues []int32, changed, events bool)
-	// CancelRun ends the run of a job that was cancelled, and says whether it executes here.
-	CancelRun(run cron.RunID, reason string) bool
+	// CancelRuns ends the runs of jobs that were cancelled, and says how many of them execute here.
+	CancelRuns(runs []cron.RunID, reason string) int
 	Health(ctx context.Context) []Check
 	Healthy() bool
 }
@@ -88,7 +89,7 @@ type Config struct {
 	Events        Events
 	TokenStore    TokenStore
 	Workers       Workers
-	Reserved      []string // workers that only a tenant's operators may use
+	Reserved      permission.Reserved // workers that only a tenant's operators may use
 }
 
 type server struct {
@@ -125,7 +126,7 @@ func Handler(c Config) (http.Handler, error) {
 	mux.Handle(grpcreflect.NewHandlerV1(reflector, options))
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, options))
 	mux.Handle(grpchealth.NewHandler(healthChecker{c.House}, options))
-	return requestID(c.Tokens.guard(http.MaxBytesHandler(mux, MaxBody+64<<10))), nil
+	return requestID(c.Tokens.guard(bounded(http.MaxBytesHandler(mux, MaxBody+64<<10)))), nil
 }
 
 // Services that a controller serves.

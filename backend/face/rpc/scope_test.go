@@ -365,7 +365,7 @@ func TestRatesOfTenantsHoldOverConnect(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	for _, scope := range []string{"io.cozy.jobs:POST:sendmail:worker", "io.cozy.jobs:POST:m.sendmail:worker", "*"} {
-		secret, _ := g.token(fmt.Sprintf("t%d", len(scope)), "app", scope)
+		secret, _ := g.token(fmt.Sprintf("t%d", len(scope)), "cli", scope)
 		var jobs []*carillonv1.NewJob
 		for range 205 {
 			jobs = append(jobs, &carillonv1.NewJob{Ref: "m.sendmail"})

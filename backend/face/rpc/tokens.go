@@ -78,7 +78,7 @@ func (g *gate) authenticateTenant(ctx context.Context, bearer string, access car
 	case errors.Is(err, cron.ErrNotFound):
 		return nil, authn.Errorf("a valid bearer token is needed")
 	case err != nil:
-		return nil, connect.NewError(connect.CodeUnavailable, errors.New("unavailable: tokens cannot be looked up now; nothing was done, try again"))
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("tokens cannot be looked up now; nothing was done, try again"))
 	case access != carillonv1.Access_ACCESS_TOKEN && access != carillonv1.Access_ACCESS_MEMBER:
 		return nil, connect.NewError(connect.CodePermissionDenied, errForbidden)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -55,7 +56,11 @@ func (s *triggerFace) CreateTrigger(ctx context.Context, req *carillonv1.CreateT
 	if kind == trigger.Client {
 		worker = trigger.ClientWorker // whatever was asked for
 	}
-	if !c.everything && !c.token.MayCreateTrigger(worker, s.reserved(worker) && kind != trigger.Client) {
+	ref, limits, found := job.ClientRef, trigger.ClientLimits, true
+	if worker != trigger.ClientWorker {
+		ref, limits, found = s.resolve(ctx, tenant, worker)
+	}
+	if !c.everything && !s.mayCreate(c, tenant, worker, ref) {
 		return nil, denied("worker", outOfScope)
 	}
 	if unknown != nil {
@@ -70,23 +75,39 @@ func (s *triggerFace) CreateTrigger(ctx context.Context, req *carillonv1.CreateT
 		return nil, err
 	}
 	t.Tenant, t.Worker, t.Domain, t.CreatedBy = tenant, worker, c.token.Domain, c.token.CreatedBy()
-	limits := trigger.Limits{}
-	if t.Ref = job.ClientRef; worker != trigger.ClientWorker {
-		found := false
-		if t.Ref, limits, found = s.resolve(ctx, tenant, worker); !found {
-			return nil, noWorker(worker)
-		}
+	if !found {
+		return nil, noWorker(worker)
 	}
+	t.Ref = ref
 	terms := asked.Terms(limits, false)
 	t.Priority, t.Timeout, t.Retry = terms.Priority, terms.Timeout, terms.Retry
 	if t, err = s.Triggers.CreateTrigger(ctx, t, req.GetIdempotencyKey()); err != nil {
 		return nil, ofTrigger(err)
+	}
+	if req.GetIdempotencyKey() == "" { // it is new: no job of it is to be looked for
+		return &carillonv1.CreateTriggerResponse{Trigger: toTrigger(t, trigger.StateOf(t.Key, nil))}, nil
 	}
 	out, err := s.shown(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	return &carillonv1.CreateTriggerResponse{Trigger: out[0]}, nil
+}
+
+// mayCreate: by a rule on any name of the worker. That of @client triggers is nobody's to reserve.
+func (s *triggerFace) mayCreate(c caller, tenant, worker, ref string) bool {
+	names := append(s.Workers.Names(tenant, worker), worker)
+	reserved := worker != trigger.ClientWorker && s.Reserved.Covers(worker, ref)
+	return slices.ContainsFunc(names, func(name string) bool { return c.token.MayCreateTrigger(name, reserved) })
+}
+
+// mayListTriggers: of all, or of one worker, by any of its names.
+func (s *triggerFace) mayListTriggers(c caller, tenant string, workers []string) bool {
+	if len(workers) != 1 {
+		return c.token.MayListTriggers(workers)
+	}
+	names := append(s.Workers.Names(tenant, workers[0]), workers[0])
+	return slices.ContainsFunc(names, func(name string) bool { return c.token.MayListTriggers([]string{name}) })
 }
 
 func (s *triggerFace) resolve(ctx context.Context, tenant, worker string) (ref string, limits trigger.Limits, ok bool) {
@@ -116,10 +137,16 @@ func (s *triggerFace) find(ctx context.Context, key, verb string, may func(permi
 		return t, "", none
 	case err != nil || c.everything:
 		return t, tenant, err
-	case t.Tenant != tenant || !may(c.token, docOf(t)):
+	case t.Tenant != tenant:
 		return trigger.Trigger{}, "", none
 	}
-	return t, tenant, nil
+	doc := docOf(t)
+	for _, doc.Worker = range append(s.workersOf(tenant, t.Ref), t.Worker) {
+		if may(c.token, doc) {
+			return t, tenant, nil
+		}
+	}
+	return trigger.Trigger{}, "", none
 }
 
 const nextSlots = 5 // of a trigger that is shown, and of a preview that does not say
@@ -159,7 +186,7 @@ func (s *triggerFace) ListTriggers(ctx context.Context, req *carillonv1.ListTrig
 		return nil, err
 	}
 	switch {
-	case c.everything || c.token.MayListTriggers(req.GetWorkers()):
+	case c.everything || s.mayListTriggers(c, tenant, req.GetWorkers()):
 	case c.touches(permission.Triggers, permission.Get):
 		return nil, denied("workers", "this token does not see all triggers; name one worker whose triggers it does see")
 	default:
@@ -178,10 +205,16 @@ func (s *triggerFace) ListTriggers(ctx context.Context, req *carillonv1.ListTrig
 			return nil, invalid(fmt.Sprintf("workers[%d]", i), "has %d bytes, no worker has more than %d", len(worker), job.MaxName)
 		}
 	}
+	workers := slices.Clone(req.GetWorkers())
+	for _, worker := range req.GetWorkers() {
+		if names := s.Workers.Names(tenant, worker); len(names) > 0 {
+			workers = append(workers, names[len(names)-1]) // its ref finds those that were made for another name of it
+		}
+	}
 	res := &carillonv1.ListTriggersResponse{}
 	for left, size := pageSize(req.GetPageSize()), 0; left > 0; {
 		chunk := min(left, triggerChunk)
-		found, err := s.TriggerReader.ListTriggers(ctx, tenant, kinds, req.GetWorkers(), after, chunk)
+		found, err := s.TriggerReader.ListTriggers(ctx, tenant, kinds, workers, after, chunk)
 		if err != nil {
 			return nil, err
 		}

@@ -158,7 +158,7 @@ func toTrigger(t trigger.Trigger, state trigger.State) *carillonv1.Trigger {
 	out := &carillonv1.Trigger{
 		Id: t.Key, Tenant: t.Tenant, Domain: t.Domain, Kind: string(t.Kind), Arguments: t.Arguments, TimeZone: t.TimeZone, Worker: t.Worker, Ref: t.Ref,
 		Message: t.Message, Priority: int32(t.Priority / priorityScale), MaxAttempts: int32(t.Retry.Attempts), Timeout: length(t.Timeout),
-		Backoff: length(t.Retry.Backoff), Debounce: length(t.DebounceFor), CreatedAt: stamp(t.CreatedAt), Paused: !t.PausedAt.IsZero(), LastError: t.LastError,
+		Backoff: length(t.Retry.Backoff), Debounce: length(t.DebounceFor), CreatedAt: stamp(t.CreatedAt), Paused: !t.PausedAt.IsZero(), PausedReason: t.PausedNote, LastError: t.LastError,
 		Status: string(state.Status), LastExecution: stamp(state.LastExecution),
 	}
 	if t.PausedAt.IsZero() {

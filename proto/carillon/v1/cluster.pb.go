@@ -122,28 +122,28 @@ func (*HintJobsResponse) Descriptor() ([]byte, []int) {
 	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{1}
 }
 
-type CancelRunRequest struct {
+type CancelRunsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	RunIds        []string               `protobuf:"bytes,1,rep,name=run_ids,json=runIds,proto3" json:"run_ids,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CancelRunRequest) Reset() {
-	*x = CancelRunRequest{}
+func (x *CancelRunsRequest) Reset() {
+	*x = CancelRunsRequest{}
 	mi := &file_carillon_v1_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CancelRunRequest) String() string {
+func (x *CancelRunsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CancelRunRequest) ProtoMessage() {}
+func (*CancelRunsRequest) ProtoMessage() {}
 
-func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
+func (x *CancelRunsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_carillon_v1_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -155,47 +155,47 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
-func (*CancelRunRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use CancelRunsRequest.ProtoReflect.Descriptor instead.
+func (*CancelRunsRequest) Descriptor() ([]byte, []int) {
 	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *CancelRunRequest) GetRunId() string {
+func (x *CancelRunsRequest) GetRunIds() []string {
 	if x != nil {
-		return x.RunId
+		return x.RunIds
 	}
-	return ""
+	return nil
 }
 
-func (x *CancelRunRequest) GetReason() string {
+func (x *CancelRunsRequest) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-type CancelRunResponse struct {
+type CancelRunsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether the run was known.
-	Known         bool `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
+	// How many of them were known.
+	Known         int32 `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CancelRunResponse) Reset() {
-	*x = CancelRunResponse{}
+func (x *CancelRunsResponse) Reset() {
+	*x = CancelRunsResponse{}
 	mi := &file_carillon_v1_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CancelRunResponse) String() string {
+func (x *CancelRunsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CancelRunResponse) ProtoMessage() {}
+func (*CancelRunsResponse) ProtoMessage() {}
 
-func (x *CancelRunResponse) ProtoReflect() protoreflect.Message {
+func (x *CancelRunsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_carillon_v1_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -207,16 +207,16 @@ func (x *CancelRunResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CancelRunResponse.ProtoReflect.Descriptor instead.
-func (*CancelRunResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use CancelRunsResponse.ProtoReflect.Descriptor instead.
+func (*CancelRunsResponse) Descriptor() ([]byte, []int) {
 	return file_carillon_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *CancelRunResponse) GetKnown() bool {
+func (x *CancelRunsResponse) GetKnown() int32 {
 	if x != nil {
 		return x.Known
 	}
-	return false
+	return 0
 }
 
 type HintRequest struct {
@@ -961,12 +961,12 @@ const file_carillon_v1_cluster_proto_rawDesc = "" +
 	"\x06queues\x18\x01 \x03(\x05B\t\xbaH\x06\x92\x01\x03\x10\x90NR\x06queues\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\bR\achanged\x12\x16\n" +
 	"\x06events\x18\x03 \x01(\bR\x06events\"\x12\n" +
-	"\x10HintJobsResponse\"V\n" +
-	"\x10CancelRunRequest\x12 \n" +
-	"\x06run_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x05runId\x12 \n" +
-	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\x06reason\")\n" +
-	"\x11CancelRunResponse\x12\x14\n" +
-	"\x05known\x18\x01 \x01(\bR\x05known\"t\n" +
+	"\x10HintJobsResponse\"c\n" +
+	"\x11CancelRunsRequest\x12,\n" +
+	"\arun_ids\x18\x01 \x03(\tB\x13\xbaH\x10\x92\x01\r\b\x01\x10\xe8\a\"\x06r\x04\x10\x01\x18@R\x06runIds\x12 \n" +
+	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\x06reason\"*\n" +
+	"\x12CancelRunsResponse\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\x05R\x05known\"t\n" +
 	"\vHintRequest\x12#\n" +
 	"\amodules\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\amodules\x12\x18\n" +
 	"\arunners\x18\x02 \x01(\bR\arunners\x12&\n" +
@@ -1024,12 +1024,13 @@ const file_carillon_v1_cluster_proto_rawDesc = "" +
 	"\x0eClusterService\x12e\n" +
 	"\x0fListControllers\x12#.carillon.v1.ListControllersRequest\x1a$.carillon.v1.ListControllersResponse\"\a\xa0\xbb\x18\x01\x90\x02\x01\x12M\n" +
 	"\aGetRing\x12\x1b.carillon.v1.GetRingRequest\x1a\x1c.carillon.v1.GetRingResponse\"\a\xa0\xbb\x18\x01\x90\x02\x01\x12S\n" +
-	"\tGetHealth\x12\x1d.carillon.v1.GetHealthRequest\x1a\x1e.carillon.v1.GetHealthResponse\"\a\xa0\xbb\x18\x01\x90\x02\x012\xc9\x02\n" +
+	"\tGetHealth\x12\x1d.carillon.v1.GetHealthRequest\x1a\x1e.carillon.v1.GetHealthResponse\"\a\xa0\xbb\x18\x01\x90\x02\x012\xcc\x02\n" +
 	"\vPeerService\x12A\n" +
 	"\x04Hint\x12\x18.carillon.v1.HintRequest\x1a\x19.carillon.v1.HintResponse\"\x04\xa0\xbb\x18\x02\x12V\n" +
 	"\vInterrupted\x12\x1f.carillon.v1.InterruptedRequest\x1a .carillon.v1.InterruptedResponse\"\x04\xa0\xbb\x18\x02\x12M\n" +
-	"\bHintJobs\x12\x1c.carillon.v1.HintJobsRequest\x1a\x1d.carillon.v1.HintJobsResponse\"\x04\xa0\xbb\x18\x02\x12P\n" +
-	"\tCancelRun\x12\x1d.carillon.v1.CancelRunRequest\x1a\x1e.carillon.v1.CancelRunResponse\"\x04\xa0\xbb\x18\x02B'Z%carillon/proto/carillon/v1;carillonv1b\x06proto3"
+	"\bHintJobs\x12\x1c.carillon.v1.HintJobsRequest\x1a\x1d.carillon.v1.HintJobsResponse\"\x04\xa0\xbb\x18\x02\x12S\n" +
+	"\n" +
+	"CancelRuns\x12\x1e.carillon.v1.CancelRunsRequest\x1a\x1f.carillon.v1.CancelRunsResponse\"\x04\xa0\xbb\x18\x02B'Z%carillon/proto/carillon/v1;carillonv1b\x06proto3"
 
 var (
 	file_carillon_v1_cluster_proto_rawDescOnce sync.Once
@@ -1047,8 +1048,8 @@ var file_carillon_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_carillon_v1_cluster_proto_goTypes = []any{
 	(*HintJobsRequest)(nil),         // 0: carillon.v1.HintJobsRequest
 	(*HintJobsResponse)(nil),        // 1: carillon.v1.HintJobsResponse
-	(*CancelRunRequest)(nil),        // 2: carillon.v1.CancelRunRequest
-	(*CancelRunResponse)(nil),       // 3: carillon.v1.CancelRunResponse
+	(*CancelRunsRequest)(nil),       // 2: carillon.v1.CancelRunsRequest
+	(*CancelRunsResponse)(nil),      // 3: carillon.v1.CancelRunsResponse
 	(*HintRequest)(nil),             // 4: carillon.v1.HintRequest
 	(*HintResponse)(nil),            // 5: carillon.v1.HintResponse
 	(*InterruptedRequest)(nil),      // 6: carillon.v1.InterruptedRequest
@@ -1079,14 +1080,14 @@ var file_carillon_v1_cluster_proto_depIdxs = []int32{
 	4,  // 10: carillon.v1.PeerService.Hint:input_type -> carillon.v1.HintRequest
 	6,  // 11: carillon.v1.PeerService.Interrupted:input_type -> carillon.v1.InterruptedRequest
 	0,  // 12: carillon.v1.PeerService.HintJobs:input_type -> carillon.v1.HintJobsRequest
-	2,  // 13: carillon.v1.PeerService.CancelRun:input_type -> carillon.v1.CancelRunRequest
+	2,  // 13: carillon.v1.PeerService.CancelRuns:input_type -> carillon.v1.CancelRunsRequest
 	10, // 14: carillon.v1.ClusterService.ListControllers:output_type -> carillon.v1.ListControllersResponse
 	12, // 15: carillon.v1.ClusterService.GetRing:output_type -> carillon.v1.GetRingResponse
 	15, // 16: carillon.v1.ClusterService.GetHealth:output_type -> carillon.v1.GetHealthResponse
 	5,  // 17: carillon.v1.PeerService.Hint:output_type -> carillon.v1.HintResponse
 	7,  // 18: carillon.v1.PeerService.Interrupted:output_type -> carillon.v1.InterruptedResponse
 	1,  // 19: carillon.v1.PeerService.HintJobs:output_type -> carillon.v1.HintJobsResponse
-	3,  // 20: carillon.v1.PeerService.CancelRun:output_type -> carillon.v1.CancelRunResponse
+	3,  // 20: carillon.v1.PeerService.CancelRuns:output_type -> carillon.v1.CancelRunsResponse
 	14, // [14:21] is the sub-list for method output_type
 	7,  // [7:14] is the sub-list for method input_type
 	7,  // [7:7] is the sub-list for extension type_name

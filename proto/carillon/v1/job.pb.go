@@ -117,8 +117,11 @@ type Job struct {
 	Payload []byte `protobuf:"bytes,23,opt,name=payload,proto3" json:"payload,omitempty"`
 	Output  []byte `protobuf:"bytes,24,opt,name=output,proto3" json:"output,omitempty"`
 	// At most 20: the first, and the latest.
-	Errors        []*JobError `protobuf:"bytes,25,rep,name=errors,proto3" json:"errors,omitempty"`
-	CancelAsked   bool        `protobuf:"varint,26,opt,name=cancel_asked,json=cancelAsked,proto3" json:"cancel_asked,omitempty"`
+	Errors      []*JobError `protobuf:"bytes,25,rep,name=errors,proto3" json:"errors,omitempty"`
+	CancelAsked bool        `protobuf:"varint,26,opt,name=cancel_asked,json=cancelAsked,proto3" json:"cancel_asked,omitempty"`
+	// What a ready job waits for before it can run at all, as far as the asked controller knows: a deployment of its module,
+	// a verb in it, a runner. Empty: nothing of that kind.
+	WaitingFor    string `protobuf:"bytes,27,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -335,6 +338,13 @@ func (x *Job) GetCancelAsked() bool {
 	return false
 }
 
+func (x *Job) GetWaitingFor() string {
+	if x != nil {
+		return x.WaitingFor
+	}
+	return ""
+}
+
 type JobError struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -440,8 +450,10 @@ type NewJob struct {
 	// The same request with the same key gives the same job for 24 h; another one is refused.
 	IdempotencyKey string `protobuf:"bytes,15,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// The job that this one is a child of, and its run at present; a child of a run that is over is refused.
-	ParentId      string `protobuf:"bytes,16,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
-	ParentRunId   string `protobuf:"bytes,17,opt,name=parent_run_id,json=parentRunId,proto3" json:"parent_run_id,omitempty"`
+	ParentId    string `protobuf:"bytes,16,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
+	ParentRunId string `protobuf:"bytes,17,opt,name=parent_run_id,json=parentRunId,proto3" json:"parent_run_id,omitempty"`
+	// Instead of expires_at: the length of time from now in which attempts may begin.
+	ExpiresIn     *durationpb.Duration `protobuf:"bytes,18,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -593,6 +605,13 @@ func (x *NewJob) GetParentRunId() string {
 		return x.ParentRunId
 	}
 	return ""
+}
+
+func (x *NewJob) GetExpiresIn() *durationpb.Duration {
+	if x != nil {
+		return x.ExpiresIn
+	}
+	return nil
 }
 
 type EnqueueJobsRequest struct {
@@ -1446,7 +1465,9 @@ type RedriveJobsResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Redriven int32                  `protobuf:"varint,1,opt,name=redriven,proto3" json:"redriven,omitempty"`
 	// More dead jobs match.
-	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// These stay dead: their unique keys are held by jobs that live.
+	Held          int32 `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1493,6 +1514,13 @@ func (x *RedriveJobsResponse) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+func (x *RedriveJobsResponse) GetHeld() int32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
 }
 
 type PauseJobsRequest struct {
@@ -1657,7 +1685,11 @@ func (x *ResumeJobsRequest) GetTenant() string {
 type ResumeJobsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Queues that go on.
-	Queues        int32 `protobuf:"varint,1,opt,name=queues,proto3" json:"queues,omitempty"`
+	Queues int32 `protobuf:"varint,1,opt,name=queues,proto3" json:"queues,omitempty"`
+	// Whether there was such a pause.
+	WasPaused bool `protobuf:"varint,2,opt,name=was_paused,json=wasPaused,proto3" json:"was_paused,omitempty"`
+	// Queues of this verb and tenant that another pause holds.
+	Held          int32 `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1695,6 +1727,20 @@ func (*ResumeJobsResponse) Descriptor() ([]byte, []int) {
 func (x *ResumeJobsResponse) GetQueues() int32 {
 	if x != nil {
 		return x.Queues
+	}
+	return 0
+}
+
+func (x *ResumeJobsResponse) GetWasPaused() bool {
+	if x != nil {
+		return x.WasPaused
+	}
+	return false
+}
+
+func (x *ResumeJobsResponse) GetHeld() int32 {
+	if x != nil {
+		return x.Held
 	}
 	return 0
 }
@@ -1796,8 +1842,10 @@ type Queue struct {
 	Lane     int32                  `protobuf:"varint,3,opt,name=lane,proto3" json:"lane,omitempty"`
 	PausedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
 	// Cluster-wide bound on the verb's running jobs, and how many run; 0: no bound.
-	MaxRunning    int32 `protobuf:"varint,5,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
-	Running       int32 `protobuf:"varint,6,opt,name=running,proto3" json:"running,omitempty"`
+	MaxRunning int32 `protobuf:"varint,5,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
+	Running    int32 `protobuf:"varint,6,opt,name=running,proto3" json:"running,omitempty"`
+	// As of a job: what its jobs wait for before one can run at all. Empty: nothing of that kind.
+	WaitingFor    string `protobuf:"bytes,7,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1874,6 +1922,13 @@ func (x *Queue) GetRunning() int32 {
 	return 0
 }
 
+func (x *Queue) GetWaitingFor() string {
+	if x != nil {
+		return x.WaitingFor
+	}
+	return ""
+}
+
 type Pause struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -1946,7 +2001,7 @@ var File_carillon_v1_job_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x15carillon/v1/job.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe2\a\n" +
+	"\x15carillon/v1/job.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\b\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x10\n" +
@@ -1979,13 +2034,15 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\apayload\x18\x17 \x01(\fR\apayload\x12\x16\n" +
 	"\x06output\x18\x18 \x01(\fR\x06output\x12-\n" +
 	"\x06errors\x18\x19 \x03(\v2\x15.carillon.v1.JobErrorR\x06errors\x12!\n" +
-	"\fcancel_asked\x18\x1a \x01(\bR\vcancelAsked\"\x95\x01\n" +
+	"\fcancel_asked\x18\x1a \x01(\bR\vcancelAsked\x12\x1f\n" +
+	"\vwaiting_for\x18\x1b \x01(\tR\n" +
+	"waitingFor\"\x95\x01\n" +
 	"\bJobError\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x18\n" +
 	"\averdict\x18\x04 \x01(\tR\averdict\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xc7\x05\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\x81\x06\n" +
 	"\x06NewJob\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12\x16\n" +
@@ -2006,7 +2063,9 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\runique_window\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\funiqueWindow\x12'\n" +
 	"\x0fidempotency_key\x18\x0f \x01(\tR\x0eidempotencyKey\x12\x1b\n" +
 	"\tparent_id\x18\x10 \x01(\tR\bparentId\x12\"\n" +
-	"\rparent_run_id\x18\x11 \x01(\tR\vparentRunIdB\v\n" +
+	"\rparent_run_id\x18\x11 \x01(\tR\vparentRunId\x128\n" +
+	"\n" +
+	"expires_in\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\texpiresInB\v\n" +
 	"\t_priority\"J\n" +
 	"\x12EnqueueJobsRequest\x124\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x13.carillon.v1.NewJobB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x04jobs\"C\n" +
@@ -2063,10 +2122,11 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\x04from\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12 \n" +
 	"\x05limit\x18\a \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\x90N(\x00R\x05limit\"E\n" +
+	"\xbaH\a\x1a\x05\x18\x90N(\x00R\x05limit\"Y\n" +
 	"\x13RedriveJobsResponse\x12\x1a\n" +
 	"\bredriven\x18\x01 \x01(\x05R\bredriven\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"r\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x12\n" +
+	"\x04held\x18\x03 \x01(\x05R\x04held\"r\n" +
 	"\x10PauseJobsRequest\x12\x1a\n" +
 	"\x03ref\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x81\x02R\x03ref\x12 \n" +
 	"\x06tenant\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06tenant\x12 \n" +
@@ -2075,13 +2135,16 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\x06queues\x18\x01 \x01(\x05R\x06queues\"Q\n" +
 	"\x11ResumeJobsRequest\x12\x1a\n" +
 	"\x03ref\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x81\x02R\x03ref\x12 \n" +
-	"\x06tenant\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06tenant\",\n" +
+	"\x06tenant\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06tenant\"_\n" +
 	"\x12ResumeJobsResponse\x12\x16\n" +
-	"\x06queues\x18\x01 \x01(\x05R\x06queues\"\x13\n" +
+	"\x06queues\x18\x01 \x01(\x05R\x06queues\x12\x1d\n" +
+	"\n" +
+	"was_paused\x18\x02 \x01(\bR\twasPaused\x12\x12\n" +
+	"\x04held\x18\x03 \x01(\x05R\x04held\"\x13\n" +
 	"\x11ListQueuesRequest\"l\n" +
 	"\x12ListQueuesResponse\x12*\n" +
 	"\x06queues\x18\x01 \x03(\v2\x12.carillon.v1.QueueR\x06queues\x12*\n" +
-	"\x06pauses\x18\x02 \x03(\v2\x12.carillon.v1.PauseR\x06pauses\"\xb9\x01\n" +
+	"\x06pauses\x18\x02 \x03(\v2\x12.carillon.v1.PauseR\x06pauses\"\xda\x01\n" +
 	"\x05Queue\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x12\n" +
@@ -2089,7 +2152,9 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\tpaused_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\bpausedAt\x12\x1f\n" +
 	"\vmax_running\x18\x05 \x01(\x05R\n" +
 	"maxRunning\x12\x18\n" +
-	"\arunning\x18\x06 \x01(\x05R\arunning\"\x82\x01\n" +
+	"\arunning\x18\x06 \x01(\x05R\arunning\x12\x1f\n" +
+	"\vwaiting_for\x18\a \x01(\tR\n" +
+	"waitingFor\"\x82\x01\n" +
 	"\x05Pause\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x127\n" +
@@ -2184,48 +2249,49 @@ var file_carillon_v1_job_proto_depIdxs = []int32{
 	29, // 16: carillon.v1.NewJob.backoff:type_name -> google.protobuf.Duration
 	29, // 17: carillon.v1.NewJob.backoff_ceiling:type_name -> google.protobuf.Duration
 	29, // 18: carillon.v1.NewJob.unique_window:type_name -> google.protobuf.Duration
-	3,  // 19: carillon.v1.EnqueueJobsRequest.jobs:type_name -> carillon.v1.NewJob
-	6,  // 20: carillon.v1.EnqueueJobsResponse.jobs:type_name -> carillon.v1.EnqueuedJob
-	7,  // 21: carillon.v1.EnqueuedJob.error:type_name -> carillon.v1.EnqueueError
-	1,  // 22: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
-	0,  // 23: carillon.v1.ListJobsRequest.states:type_name -> carillon.v1.JobState
-	28, // 24: carillon.v1.ListJobsRequest.from:type_name -> google.protobuf.Timestamp
-	28, // 25: carillon.v1.ListJobsRequest.to:type_name -> google.protobuf.Timestamp
-	1,  // 26: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
-	1,  // 27: carillon.v1.WatchJobResponse.job:type_name -> carillon.v1.Job
-	0,  // 28: carillon.v1.CancelJobResponse.state:type_name -> carillon.v1.JobState
-	1,  // 29: carillon.v1.RetryJobResponse.job:type_name -> carillon.v1.Job
-	28, // 30: carillon.v1.RedriveJobsRequest.from:type_name -> google.protobuf.Timestamp
-	28, // 31: carillon.v1.RedriveJobsRequest.to:type_name -> google.protobuf.Timestamp
-	26, // 32: carillon.v1.ListQueuesResponse.queues:type_name -> carillon.v1.Queue
-	27, // 33: carillon.v1.ListQueuesResponse.pauses:type_name -> carillon.v1.Pause
-	28, // 34: carillon.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
-	28, // 35: carillon.v1.Pause.paused_at:type_name -> google.protobuf.Timestamp
-	4,  // 36: carillon.v1.JobService.EnqueueJobs:input_type -> carillon.v1.EnqueueJobsRequest
-	8,  // 37: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
-	10, // 38: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
-	12, // 39: carillon.v1.JobService.WatchJob:input_type -> carillon.v1.WatchJobRequest
-	14, // 40: carillon.v1.JobService.CancelJob:input_type -> carillon.v1.CancelJobRequest
-	16, // 41: carillon.v1.JobService.RetryJob:input_type -> carillon.v1.RetryJobRequest
-	18, // 42: carillon.v1.JobService.RedriveJobs:input_type -> carillon.v1.RedriveJobsRequest
-	20, // 43: carillon.v1.JobService.PauseJobs:input_type -> carillon.v1.PauseJobsRequest
-	22, // 44: carillon.v1.JobService.ResumeJobs:input_type -> carillon.v1.ResumeJobsRequest
-	24, // 45: carillon.v1.JobService.ListQueues:input_type -> carillon.v1.ListQueuesRequest
-	5,  // 46: carillon.v1.JobService.EnqueueJobs:output_type -> carillon.v1.EnqueueJobsResponse
-	9,  // 47: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
-	11, // 48: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
-	13, // 49: carillon.v1.JobService.WatchJob:output_type -> carillon.v1.WatchJobResponse
-	15, // 50: carillon.v1.JobService.CancelJob:output_type -> carillon.v1.CancelJobResponse
-	17, // 51: carillon.v1.JobService.RetryJob:output_type -> carillon.v1.RetryJobResponse
-	19, // 52: carillon.v1.JobService.RedriveJobs:output_type -> carillon.v1.RedriveJobsResponse
-	21, // 53: carillon.v1.JobService.PauseJobs:output_type -> carillon.v1.PauseJobsResponse
-	23, // 54: carillon.v1.JobService.ResumeJobs:output_type -> carillon.v1.ResumeJobsResponse
-	25, // 55: carillon.v1.JobService.ListQueues:output_type -> carillon.v1.ListQueuesResponse
-	46, // [46:56] is the sub-list for method output_type
-	36, // [36:46] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	29, // 19: carillon.v1.NewJob.expires_in:type_name -> google.protobuf.Duration
+	3,  // 20: carillon.v1.EnqueueJobsRequest.jobs:type_name -> carillon.v1.NewJob
+	6,  // 21: carillon.v1.EnqueueJobsResponse.jobs:type_name -> carillon.v1.EnqueuedJob
+	7,  // 22: carillon.v1.EnqueuedJob.error:type_name -> carillon.v1.EnqueueError
+	1,  // 23: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
+	0,  // 24: carillon.v1.ListJobsRequest.states:type_name -> carillon.v1.JobState
+	28, // 25: carillon.v1.ListJobsRequest.from:type_name -> google.protobuf.Timestamp
+	28, // 26: carillon.v1.ListJobsRequest.to:type_name -> google.protobuf.Timestamp
+	1,  // 27: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
+	1,  // 28: carillon.v1.WatchJobResponse.job:type_name -> carillon.v1.Job
+	0,  // 29: carillon.v1.CancelJobResponse.state:type_name -> carillon.v1.JobState
+	1,  // 30: carillon.v1.RetryJobResponse.job:type_name -> carillon.v1.Job
+	28, // 31: carillon.v1.RedriveJobsRequest.from:type_name -> google.protobuf.Timestamp
+	28, // 32: carillon.v1.RedriveJobsRequest.to:type_name -> google.protobuf.Timestamp
+	26, // 33: carillon.v1.ListQueuesResponse.queues:type_name -> carillon.v1.Queue
+	27, // 34: carillon.v1.ListQueuesResponse.pauses:type_name -> carillon.v1.Pause
+	28, // 35: carillon.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	28, // 36: carillon.v1.Pause.paused_at:type_name -> google.protobuf.Timestamp
+	4,  // 37: carillon.v1.JobService.EnqueueJobs:input_type -> carillon.v1.EnqueueJobsRequest
+	8,  // 38: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
+	10, // 39: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
+	12, // 40: carillon.v1.JobService.WatchJob:input_type -> carillon.v1.WatchJobRequest
+	14, // 41: carillon.v1.JobService.CancelJob:input_type -> carillon.v1.CancelJobRequest
+	16, // 42: carillon.v1.JobService.RetryJob:input_type -> carillon.v1.RetryJobRequest
+	18, // 43: carillon.v1.JobService.RedriveJobs:input_type -> carillon.v1.RedriveJobsRequest
+	20, // 44: carillon.v1.JobService.PauseJobs:input_type -> carillon.v1.PauseJobsRequest
+	22, // 45: carillon.v1.JobService.ResumeJobs:input_type -> carillon.v1.ResumeJobsRequest
+	24, // 46: carillon.v1.JobService.ListQueues:input_type -> carillon.v1.ListQueuesRequest
+	5,  // 47: carillon.v1.JobService.EnqueueJobs:output_type -> carillon.v1.EnqueueJobsResponse
+	9,  // 48: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
+	11, // 49: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
+	13, // 50: carillon.v1.JobService.WatchJob:output_type -> carillon.v1.WatchJobResponse
+	15, // 51: carillon.v1.JobService.CancelJob:output_type -> carillon.v1.CancelJobResponse
+	17, // 52: carillon.v1.JobService.RetryJob:output_type -> carillon.v1.RetryJobResponse
+	19, // 53: carillon.v1.JobService.RedriveJobs:output_type -> carillon.v1.RedriveJobsResponse
+	21, // 54: carillon.v1.JobService.PauseJobs:output_type -> carillon.v1.PauseJobsResponse
+	23, // 55: carillon.v1.JobService.ResumeJobs:output_type -> carillon.v1.ResumeJobsResponse
+	25, // 56: carillon.v1.JobService.ListQueues:output_type -> carillon.v1.ListQueuesResponse
+	47, // [47:57] is the sub-list for method output_type
+	37, // [37:47] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_job_proto_init() }

@@ -53,6 +53,8 @@ type Trigger struct {
 	// State of its newest job: done, errored, queued or running.
 	Status        string                 `protobuf:"bytes,20,opt,name=status,proto3" json:"status,omitempty"`
 	LastExecution *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=last_execution,json=lastExecution,proto3" json:"last_execution,omitempty"`
+	// Why it is paused.
+	PausedReason  string `protobuf:"bytes,22,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,6 +234,13 @@ func (x *Trigger) GetLastExecution() *timestamppb.Timestamp {
 		return x.LastExecution
 	}
 	return nil
+}
+
+func (x *Trigger) GetPausedReason() string {
+	if x != nil {
+		return x.PausedReason
+	}
+	return ""
 }
 
 type CreateTriggerRequest struct {
@@ -1206,11 +1215,13 @@ func (x *Directory) GetPath() string {
 }
 
 type PublishEventsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	Events        []*Event               `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Events []*Event               `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	// The same events with the same key are published once in 24 h; others are refused.
+	IdempotencyKey string `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *PublishEventsRequest) Reset() {
@@ -1257,9 +1268,17 @@ func (x *PublishEventsRequest) GetEvents() []*Event {
 	return nil
 }
 
+func (x *PublishEventsRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
 type PublishEventsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Accepted      int32                  `protobuf:"varint,1,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Also of a request that is repeated under its key.
+	Accepted      int32 `protobuf:"varint,1,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1774,7 +1793,7 @@ var File_carillon_v1_trigger_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_trigger_proto_rawDesc = "" +
 	"\n" +
-	"\x19carillon/v1/trigger.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe6\x05\n" +
+	"\x19carillon/v1/trigger.proto\x12\vcarillon.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18carillon/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x06\n" +
 	"\aTrigger\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
@@ -1799,7 +1818,8 @@ const file_carillon_v1_trigger_proto_rawDesc = "" +
 	"last_error\x18\x12 \x01(\tR\tlastError\x12\x18\n" +
 	"\awebhook\x18\x13 \x01(\tR\awebhook\x12\x16\n" +
 	"\x06status\x18\x14 \x01(\tR\x06status\x12A\n" +
-	"\x0elast_execution\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\rlastExecution\"\xb4\x04\n" +
+	"\x0elast_execution\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\rlastExecution\x12#\n" +
+	"\rpaused_reason\x18\x16 \x01(\tR\fpausedReason\"\xb4\x04\n" +
 	"\x14CreateTriggerRequest\x12 \n" +
 	"\x06tenant\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06tenant\x12\x1d\n" +
 	"\x04kind\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18\x10R\x04kind\x12&\n" +
@@ -1869,10 +1889,11 @@ const file_carillon_v1_trigger_proto_rawDesc = "" +
 	"\x04dirs\x18\b \x03(\v2\x16.carillon.v1.DirectoryR\x04dirs\"/\n" +
 	"\tDirectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"q\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"\xa4\x01\n" +
 	"\x14PublishEventsRequest\x12 \n" +
 	"\x06tenant\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06tenant\x127\n" +
-	"\x06events\x18\x02 \x03(\v2\x12.carillon.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"3\n" +
+	"\x06events\x18\x02 \x03(\v2\x12.carillon.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\x121\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x0eidempotencyKey\"3\n" +
 	"\x15PublishEventsResponse\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\x05R\baccepted\"\x99\x03\n" +
 	"\x05Token\x12\x0e\n" +

@@ -96,64 +96,6 @@ func (q *Queries) CancelEarlierJobs(ctx context.Context, arg CancelEarlierJobsPa
 	return items, nil
 }
 
-const countFirings = `-- name: CountFirings :many
-WITH made AS (
-    SELECT j.id, t.tenant, t.domain, t.worker, row_number() OVER (PARTITION BY t.tenant, t.domain, t.worker ORDER BY j.id)::int AS n,
-        count(*) OVER (PARTITION BY t.tenant, t.domain, t.worker)::int AS all_of_them
-    FROM carillon.jobs j JOIN carillon.triggers t ON t.id = j.trigger_id
-    WHERE j.id = ANY ($1::bigint[])
-), counted AS (
-    INSERT INTO carillon.rate_limits AS r (tenant, domain, kind, opened_at, count)
-    SELECT tenant, domain, worker, now(), max(n) FROM made GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-    ON CONFLICT (tenant, domain, kind) DO UPDATE
-    SET opened_at = CASE WHEN r.opened_at <= now() - make_interval(secs => $2::float8) THEN now() ELSE r.opened_at END,
-        count = LEAST(CASE WHEN r.opened_at <= now() - make_interval(secs => $2::float8) THEN 0 ELSE r.count END + excluded.count, 1000000000)
-    RETURNING r.tenant, r.domain, r.kind, r.opened_at, r.count
-)
-SELECT m.id, m.worker, (c.count - m.all_of_them + m.n)::int AS place, c.opened_at
-FROM made m JOIN counted c ON c.tenant = m.tenant AND c.domain = m.domain AND c.kind = m.worker
-`
-
-type CountFiringsParams struct {
-	JobIds     []int64
-	WindowSecs float64
-}
-
-type CountFiringsRow struct {
-	ID       int64
-	Worker   string
-	Place    int32
-	OpenedAt pgtype.Timestamptz
-}
-
-// Counts firings for the limits of their workers, by domain and by windows of an hour from the first use, and says of each
-// the how manieth of its window it is. In the transaction that made them, after it: whoever counts locks cron jobs first,
-// then these rows, in order.
-func (q *Queries) CountFirings(ctx context.Context, arg CountFiringsParams) ([]CountFiringsRow, error) {
-	rows, err := q.db.Query(ctx, countFirings, arg.JobIds, arg.WindowSecs)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []CountFiringsRow
-	for rows.Next() {
-		var i CountFiringsRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Worker,
-			&i.Place,
-			&i.OpenedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const endCronJobs = `-- name: EndCronJobs :many
 WITH ended AS (
     UPDATE carillon.cron_jobs j
@@ -266,9 +208,10 @@ WITH won AS (
         a.slot, a.run_id, a.salt, a.skip_from, a.skip_to, a.skip_count, j.trigger_id, j.removed_at,
         -- Under catchup all every slot has its turn, one after the other.
         (EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
-            OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE $14::int - 1 END))::bool AS busy
+            OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE $14::int - 1 END))::bool AS busy,
+        CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 'the job before has not ended' ELSE $14::int || ' jobs of earlier slots have not ended' END AS why
 ), numbered AS (
-    SELECT won.id, won.ref, won.started_at, won.deployment_id, won.queue_id, won.timeout_ms, won.max_attempts, won.backoff_ms, won.backoff_max_ms, won.slot, won.run_id, won.salt, won.skip_from, won.skip_to, won.skip_count, won.trigger_id, won.removed_at, won.busy, CASE WHEN NOT busy THEN nextval('carillon.job_ids') END AS job_id FROM won
+    SELECT won.id, won.ref, won.started_at, won.deployment_id, won.queue_id, won.timeout_ms, won.max_attempts, won.backoff_ms, won.backoff_max_ms, won.slot, won.run_id, won.salt, won.skip_from, won.skip_to, won.skip_count, won.trigger_id, won.removed_at, won.busy, won.why, CASE WHEN NOT busy THEN nextval('carillon.job_ids') END AS job_id FROM won
 ), made AS (
     INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload, trigger_id, envelope)
     SELECT n.job_id, n.queue_id, (n.job_id % 1021)::int, n.salt, now(), n.slot, n.id, n.max_attempts, n.backoff_ms, n.backoff_max_ms, n.timeout_ms,
@@ -279,11 +222,14 @@ WITH won AS (
 ), once AS (
     UPDATE carillon.triggers t SET deleted_at = now(), updated_at = now(), rev = t.rev + 1
     FROM (SELECT trigger_id FROM won WHERE removed_at IS NOT NULL ORDER BY 1) w WHERE t.id = w.trigger_id
+), noted AS (
+    UPDATE carillon.triggers t SET last_error = 'skipped ' || to_char(w.slot AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ': ' || w.why
+    FROM (SELECT trigger_id, slot, why FROM numbered WHERE busy AND trigger_id IS NOT NULL ORDER BY 1) w WHERE t.id = w.trigger_id AND t.deleted_at IS NULL
 ), ledger AS (
-    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, controller, started_at, ended_at, verdict, job_id, job_salt)
+    INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, controller, started_at, ended_at, verdict, job_id, job_salt, error)
     SELECT id, slot, slot, CASE WHEN NOT busy THEN run_id END, CASE WHEN NOT busy THEN deployment_id END, $1::text,
            CASE WHEN NOT busy THEN started_at END, now(), (CASE WHEN busy THEN 'skipped_overlap' ELSE 'fired' END)::carillon.verdict,
-           job_id, CASE WHEN NOT busy THEN salt END
+           job_id, CASE WHEN NOT busy THEN salt END, CASE WHEN busy THEN why END
     FROM numbered
 ), skipped AS (
     INSERT INTO carillon.runs (cron_job_id, slot, slot_to, count, verdict, ended_at, controller)
@@ -325,8 +271,8 @@ type FireCronJobsRow struct {
 // Makes jobs of slots, idle to idle: the same compare-and-set as StartCronJobs, and in the same statement the job, the
 // ledger row that names it, and the skipped range. The ledger's key makes a slot's job the only one. Where the jobs of
 // earlier slots are in the way (overlap skip: any that lives; otherwise as many as are kept at most), the slot is
-// skipped_overlap. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this, and those whose firings
-// count for a limit another, with CountFirings. The job of a trigger's row carries what the trigger says; a trigger that
+// skipped_overlap, with the reason there and at the trigger. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this, and those whose firings
+// count for a limit another, with their meters. The job of a trigger's row carries what the trigger says; a trigger that
 // fires once is gone in the same instant. Losers as there.
 func (q *Queries) FireCronJobs(ctx context.Context, arg FireCronJobsParams) ([]FireCronJobsRow, error) {
 	rows, err := q.db.Query(ctx, fireCronJobs,

@@ -183,18 +183,20 @@ func (q *Queries) FetchEvents(ctx context.Context, arg FetchEventsParams) ([]Fet
 }
 
 const getMakers = `-- name: GetMakers :many
-SELECT id, tenant, domain, worker, debounce_ms FROM carillon.triggers WHERE id = ANY ($1::bigint[]) AND deleted_at IS NULL
+SELECT id, tenant, domain, ref, debounce_ms, (deleted_at IS NOT NULL)::bool AS gone FROM carillon.triggers WHERE id = ANY ($1::bigint[])
 `
 
 type GetMakersRow struct {
 	ID         int64
 	Tenant     string
 	Domain     string
-	Worker     string
+	Ref        string
 	DebounceMs int64
+	Gone       bool
 }
 
-// Triggers that may make something now.
+// Triggers that may make something now, unless they are gone. That is no condition here: with one, a plan for an unanalysed
+// table reads the whole index of those that are not deleted, once for each id.
 func (q *Queries) GetMakers(ctx context.Context, ids []int64) ([]GetMakersRow, error) {
 	rows, err := q.db.Query(ctx, getMakers, ids)
 	if err != nil {
@@ -208,8 +210,9 @@ func (q *Queries) GetMakers(ctx context.Context, ids []int64) ([]GetMakersRow, e
 			&i.ID,
 			&i.Tenant,
 			&i.Domain,
-			&i.Worker,
+			&i.Ref,
 			&i.DebounceMs,
+			&i.Gone,
 		); err != nil {
 			return nil, err
 		}
@@ -222,7 +225,7 @@ func (q *Queries) GetMakers(ctx context.Context, ids []int64) ([]GetMakersRow, e
 }
 
 const getWebhook = `-- name: GetWebhook :one
-SELECT id, kind::text AS kind, tenant, domain, worker, debounce_ms FROM carillon.triggers WHERE key = $1::text AND deleted_at IS NULL
+SELECT id, kind::text AS kind, tenant, domain, ref, debounce_ms FROM carillon.triggers WHERE key = $1::text AND deleted_at IS NULL
 `
 
 type GetWebhookRow struct {
@@ -230,7 +233,7 @@ type GetWebhookRow struct {
 	Kind       string
 	Tenant     string
 	Domain     string
-	Worker     string
+	Ref        string
 	DebounceMs int64
 }
 
@@ -242,7 +245,7 @@ func (q *Queries) GetWebhook(ctx context.Context, key string) (GetWebhookRow, er
 		&i.Kind,
 		&i.Tenant,
 		&i.Domain,
-		&i.Worker,
+		&i.Ref,
 		&i.DebounceMs,
 	)
 	return i, err
@@ -260,8 +263,9 @@ FROM (
         t.key, t.kind, t.worker, t.domain, t.options, e.verb, e.doc, e.old
     FROM (SELECT unnest($1::bigint[]) AS event_id, unnest($2::bigint[]) AS trigger_id, unnest($3::int[]) AS salt,
                  unnest($4::timestamptz[]) AS due_at) a
-    JOIN carillon.events e ON e.id = a.event_id
-    JOIN carillon.triggers t ON t.id = a.trigger_id AND t.tenant = e.tenant AND t.deleted_at IS NULL
+    CROSS JOIN LATERAL (SELECT id, shard, tenant, type, verb, doc_id, doc, old, path, old_path, created_at, dirs, bytes, upto FROM carillon.events WHERE id = a.event_id OFFSET 0) e
+    CROSS JOIN LATERAL (SELECT id, key, tenant, domain, kind, arguments, time_zone, worker, ref, queue_id, priority, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, message, options, debounce, debounce_ms, secret, created_by, rev, epoch, created_at, updated_at, deleted_at, last_error FROM carillon.triggers WHERE id = a.trigger_id OFFSET 0) t
+    WHERE t.tenant = e.tenant AND t.deleted_at IS NULL
     ORDER BY a.event_id, a.trigger_id
 ) b
 RETURNING id, queue_id, shard, priority, due_at
@@ -282,7 +286,9 @@ type InsertEventJobsRow struct {
 	DueAt    pgtype.Timestamptz
 }
 
-// Jobs of events, one for each pair of an event and a trigger that it matched; the caller holds the events' locks.
+// Jobs of events, one for each pair of an event and a trigger that it matched; the caller holds the events' locks. OFFSET 0
+// keeps the ways to both tables to their keys: joined plainly, a plan for tables that were not analysed since they filled
+// goes through all triggers with all pairs.
 func (q *Queries) InsertEventJobs(ctx context.Context, arg InsertEventJobsParams) ([]InsertEventJobsRow, error) {
 	rows, err := q.db.Query(ctx, insertEventJobs,
 		arg.EventIds,
@@ -504,7 +510,7 @@ func (q *Queries) LockDebounces(ctx context.Context, triggerIds []int64) ([]Lock
 }
 
 const lockDueDebounces = `-- name: LockDueDebounces :many
-SELECT d.trigger_id, d.fire_at, d.count, d.payloads, d.manual, t.kind::text AS kind, t.tenant, t.domain, t.worker, (t.deleted_at IS NOT NULL)::bool AS gone
+SELECT d.trigger_id, d.fire_at, d.count, d.payloads, d.manual, t.kind::text AS kind, t.tenant, t.domain, t.ref, (t.deleted_at IS NOT NULL)::bool AS gone
 FROM carillon.debounces d JOIN carillon.triggers t ON t.id = d.trigger_id
 WHERE d.fire_at <= now()
 ORDER BY d.fire_at, d.trigger_id LIMIT $1::int FOR UPDATE OF d SKIP LOCKED
@@ -519,7 +525,7 @@ type LockDueDebouncesRow struct {
 	Kind      string
 	Tenant    string
 	Domain    string
-	Worker    string
+	Ref       string
 	Gone      bool
 }
 
@@ -542,7 +548,7 @@ func (q *Queries) LockDueDebounces(ctx context.Context, page int32) ([]LockDueDe
 			&i.Kind,
 			&i.Tenant,
 			&i.Domain,
-			&i.Worker,
+			&i.Ref,
 			&i.Gone,
 		); err != nil {
 			return nil, err
@@ -611,11 +617,67 @@ func (q *Queries) NoteTriggerError(ctx context.Context, arg NoteTriggerErrorPara
 	return err
 }
 
-const putDebounces = `-- name: PutDebounces :many
+const openDebounces = `-- name: OpenDebounces :many
 INSERT INTO carillon.debounces AS d (trigger_id, fire_at, count)
-SELECT a.trigger_id, clock_timestamp() + make_interval(secs => a.debounce_ms / 1000.0), a.count
-FROM (SELECT unnest($1::bigint[]) AS trigger_id, unnest($2::bigint[]) AS debounce_ms, unnest($3::bigint[]) AS count ORDER BY 1) a
-ON CONFLICT (trigger_id) DO UPDATE SET count = d.count + excluded.count
+SELECT a.trigger_id, clock_timestamp() + make_interval(secs => a.debounce_ms / 1000.0), 0
+FROM (SELECT unnest($1::bigint[]) AS trigger_id, unnest($2::bigint[]) AS debounce_ms ORDER BY 1) a
+ON CONFLICT (trigger_id) DO UPDATE SET count = d.count
+RETURNING d.trigger_id, d.fire_at, d.count, d.payloads, d.manual, (d.count > 0 AND d.fire_at <= clock_timestamp())::bool AS due, clock_timestamp()::timestamptz AS now
+`
+
+type OpenDebouncesParams struct {
+	TriggerIds  []int64
+	DebouncesMs []int64
+}
+
+type OpenDebouncesRow struct {
+	TriggerID int64
+	FireAt    pgtype.Timestamptz
+	Count     int64
+	Payloads  [][]byte
+	Manual    bool
+	Due       bool
+	Now       pgtype.Timestamptz
+}
+
+// Opens windows of triggers that had none, empty; the transaction fills them, or drops them. Where somebody else has opened
+// one in this moment, it is locked and returned as LockDebounces does. Ends are computed from the clock, not from the
+// transaction's begin: a lock may have been waited for.
+func (q *Queries) OpenDebounces(ctx context.Context, arg OpenDebouncesParams) ([]OpenDebouncesRow, error) {
+	rows, err := q.db.Query(ctx, openDebounces, arg.TriggerIds, arg.DebouncesMs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []OpenDebouncesRow
+	for rows.Next() {
+		var i OpenDebouncesRow
+		if err := rows.Scan(
+			&i.TriggerID,
+			&i.FireAt,
+			&i.Count,
+			&i.Payloads,
+			&i.Manual,
+			&i.Due,
+			&i.Now,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const putDebounces = `-- name: PutDebounces :many
+UPDATE carillon.debounces d SET
+    fire_at = CASE WHEN a.anew THEN clock_timestamp() + make_interval(secs => a.debounce_ms / 1000.0) ELSE d.fire_at END,
+    count = CASE WHEN a.anew THEN 0 ELSE d.count END + a.count
+FROM (SELECT unnest($1::bigint[]) AS trigger_id, unnest($2::bigint[]) AS debounce_ms,
+             unnest($3::bigint[]) AS count, unnest($4::bool[]) AS anew) a
+WHERE d.trigger_id = a.trigger_id
 RETURNING d.trigger_id, extract(epoch FROM d.fire_at - clock_timestamp())::float8 AS in_secs
 `
 
@@ -623,6 +685,7 @@ type PutDebouncesParams struct {
 	TriggerIds  []int64
 	DebouncesMs []int64
 	Counts      []int64
+	Anew        []bool
 }
 
 type PutDebouncesRow struct {
@@ -630,10 +693,14 @@ type PutDebouncesRow struct {
 	InSecs    float64
 }
 
-// Opens the windows of triggers, or counts further matches in them. Ends are computed from the clock, not from the
-// transaction's begin: a lock may have been waited for.
+// Counts matches of events in windows that the caller has locked; those that were over begin anew.
 func (q *Queries) PutDebounces(ctx context.Context, arg PutDebouncesParams) ([]PutDebouncesRow, error) {
-	rows, err := q.db.Query(ctx, putDebounces, arg.TriggerIds, arg.DebouncesMs, arg.Counts)
+	rows, err := q.db.Query(ctx, putDebounces,
+		arg.TriggerIds,
+		arg.DebouncesMs,
+		arg.Counts,
+		arg.Anew,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -653,24 +720,23 @@ func (q *Queries) PutDebounces(ctx context.Context, arg PutDebouncesParams) ([]P
 }
 
 const putDelivery = `-- name: PutDelivery :one
-INSERT INTO carillon.debounces AS d (trigger_id, fire_at, count, payloads, manual)
-VALUES ($1::bigint, COALESCE($2::timestamptz, clock_timestamp() + make_interval(secs => $3::bigint / 1000.0)),
-    1, ARRAY[$4::bytea], $5::bool)
-ON CONFLICT (trigger_id) DO UPDATE SET
-    fire_at = CASE WHEN $6::bool THEN excluded.fire_at ELSE d.fire_at END,
-    count = CASE WHEN $6::bool THEN 1 ELSE d.count + 1 END,
-    payloads = CASE WHEN $6::bool THEN excluded.payloads ELSE d.payloads || excluded.payloads END,
-    manual = CASE WHEN $6::bool THEN excluded.manual ELSE d.manual OR excluded.manual END
+UPDATE carillon.debounces d SET
+    fire_at = CASE WHEN $1::bool
+        THEN COALESCE($2::timestamptz, clock_timestamp() + make_interval(secs => $3::bigint / 1000.0)) ELSE d.fire_at END,
+    count = CASE WHEN $1::bool THEN 1 ELSE d.count + 1 END,
+    payloads = CASE WHEN $1::bool THEN '{}' ELSE d.payloads END || $4::bytea,
+    manual = $5::bool OR d.manual AND NOT $1::bool
+WHERE d.trigger_id = $6::bigint
 RETURNING d.fire_at, extract(epoch FROM d.fire_at - clock_timestamp())::float8 AS in_secs
 `
 
 type PutDeliveryParams struct {
-	TriggerID  int64
+	Replace    bool
 	FireAt     *time.Time
 	DebounceMs int64
 	Payload    []byte
 	Manual     bool
-	Replace    bool
+	TriggerID  int64
 }
 
 type PutDeliveryRow struct {
@@ -678,16 +744,16 @@ type PutDeliveryRow struct {
 	InSecs float64
 }
 
-// One delivery of a webhook into its window: it opens it, or is appended. Where the caller found the window full or over,
-// it is replaced, and the new one ends when it says (null: after its time).
+// One delivery of a webhook into its window, which the caller has locked: it is appended. Where the caller found the window
+// full or over, it is replaced, and the new one ends when it says (null: after its time).
 func (q *Queries) PutDelivery(ctx context.Context, arg PutDeliveryParams) (PutDeliveryRow, error) {
 	row := q.db.QueryRow(ctx, putDelivery,
-		arg.TriggerID,
+		arg.Replace,
 		arg.FireAt,
 		arg.DebounceMs,
 		arg.Payload,
 		arg.Manual,
-		arg.Replace,
+		arg.TriggerID,
 	)
 	var i PutDeliveryRow
 	err := row.Scan(&i.FireAt, &i.InSecs)

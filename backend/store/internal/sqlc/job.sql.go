@@ -15,7 +15,7 @@ import (
 const addChildren = `-- name: AddChildren :exec
 UPDATE carillon.jobs p SET children = p.children + a.n
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::int[]) AS n ORDER BY 1) a
-WHERE p.id = a.id
+WHERE p.id = ANY (ARRAY[a.id])
 `
 
 type AddChildrenParams struct {
@@ -110,7 +110,7 @@ SET state = 'running', run_id = a.run_id, controller = $1::text, run_deployment 
     limited = $2::bool, deadline_at = now() + make_interval(secs => (j.timeout_ms + $3::int) / 1000.0)
 FROM (SELECT unnest($5::bigint[]) AS id, unnest($6::uuid[]) AS run_id, unnest($7::bigint[]) AS run_deployment ORDER BY 1) a,
      carillon.queues q
-WHERE j.id = a.id AND q.id = j.queue_id + 0
+WHERE j.id = ANY (ARRAY[a.id]) AND q.id = j.queue_id + 0
   AND CASE WHEN a.id IS NOT NULL THEN j.state = 'ready' AND j.due_at <= now() AND (j.expires_at IS NULL OR j.expires_at > now()) END
   AND q.paused_at IS NULL AND q.limited = $2::bool AND (NOT $2::bool OR q.ref = $4::text)
 RETURNING j.id, j.run_id, j.queue_id, q.tenant, q.ref, j.salt, j.attempt, j.max_attempts, j.timeout_ms, j.backoff_ms, j.backoff_max_ms, j.slot, j.due_at, j.created_at,
@@ -155,7 +155,8 @@ type ClaimJobsRow struct {
 // limited verb's jobs are claimed only by who says so and holds the lock of its places (LockLimit).
 // Jobs are to be found by their ids alone, whatever the statistics believe to be ready: queue_id without the + 0 lets the
 // planner come from the queue through its whole backlog (60,000 waiting: 2,200 to 15,000 jobs/s claimed and ended instead
-// of 70,000), and the CASE here and below, which names both sides, is asked after the join for the same reason.
+// of 70,000), an id that is compared without ANY lets it walk through the primary key in order, and the CASE here and below,
+// which names both sides, is asked after the join for the same reason.
 func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJobsRow, error) {
 	rows, err := q.db.Query(ctx, claimJobs,
 		arg.Controller,
@@ -204,6 +205,24 @@ func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJo
 		return nil, err
 	}
 	return items, nil
+}
+
+const countPaused = `-- name: CountPaused :one
+SELECT count(*)::int FROM carillon.queues q
+WHERE q.paused_at IS NOT NULL
+  AND ($1::text = '' OR q.tenant = $1::text) AND ($2::text = '' OR q.ref = $2::text)
+`
+
+type CountPausedParams struct {
+	Tenant string
+	Ref    string
+}
+
+func (q *Queries) CountPaused(ctx context.Context, arg CountPausedParams) (int32, error) {
+	row := q.db.QueryRow(ctx, countPaused, arg.Tenant, arg.Ref)
+	var column_1 int32
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const countRunning = `-- name: CountRunning :many
@@ -259,7 +278,7 @@ SET children = GREATEST(p.children - a.n, 0),
     state = CASE WHEN p.state = 'blocked' AND p.children <= a.n THEN 'ready' ELSE p.state END,
     due_at = CASE WHEN p.state = 'blocked' AND p.children <= a.n THEN now() ELSE p.due_at END
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::int[]) AS n ORDER BY 1) a
-WHERE p.id = a.id
+WHERE p.id = ANY (ARRAY[a.id])
 RETURNING p.id, p.queue_id, p.shard, p.priority, p.due_at, p.expires_at, (p.state = 'ready' AND p.children = 0 AND p.due_at = now())::bool AS woken
 `
 
@@ -349,6 +368,24 @@ func (q *Queries) DropLimit(ctx context.Context, ref string) error {
 	return err
 }
 
+const dropPause = `-- name: DropPause :execrows
+DELETE FROM carillon.pauses WHERE tenant = $1::text AND ref = $2::text
+`
+
+type DropPauseParams struct {
+	Tenant string
+	Ref    string
+}
+
+// The caller holds LockQueues, and resumes the queues.
+func (q *Queries) DropPause(ctx context.Context, arg DropPauseParams) (int64, error) {
+	result, err := q.db.Exec(ctx, dropPause, arg.Tenant, arg.Ref)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const endWaiting = `-- name: EndWaiting :many
 WITH gone AS (
     DELETE FROM carillon.jobs j USING (SELECT unnest($1::bigint[]) AS id ORDER BY 1) a
@@ -357,10 +394,10 @@ WITH gone AS (
     RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors, j.trigger_id, j.envelope
 ), history AS (
     INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
-        max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, errors, trigger_id, envelope)
+        max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, unique_key, progress, tags, payload, errors, trigger_id, envelope)
     SELECT id, now(), created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt, attempt,
         max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END::carillon.job_status,
-        run_id, controller, progress, tags, payload, carillon.add_error(errors,
+        run_id, controller, unique_key, progress, tags, payload, carillon.add_error(errors,
             jsonb_build_object('at', now(), 'attempt', attempt, 'verdict', CASE WHEN cancelled THEN 'cancelled' ELSE 'failed' END, 'text', $3::text)), trigger_id, envelope
     FROM gone
 ), freed AS (
@@ -409,7 +446,7 @@ FROM carillon.queues q
 CROSS JOIN LATERAL (
     SELECT w.id, w.queue_id, w.due_at, w.priority, w.shard, w.expires_at FROM carillon.jobs w
     WHERE w.queue_id = q.id AND w.state = 'ready' AND w.due_at < now() - make_interval(secs => $1::float8)
-    ORDER BY w.due_at, w.id
+    ORDER BY w.due_at, w.id + 0
     LIMIT $2::int
 ) j
 WHERE q.paused_at IS NULL
@@ -465,9 +502,9 @@ SELECT j.id, j.queue_id, j.due_at, j.priority, j.shard, j.expires_at, clock_time
 FROM (SELECT unnest($1::int[]) AS queue_id, unnest($2::timestamptz[]) AS due_at, unnest($3::bigint[]) AS id) a
 CROSS JOIN LATERAL (
     SELECT w.id, w.queue_id, w.due_at, w.priority, w.shard, w.expires_at FROM carillon.jobs w
-    WHERE w.queue_id = a.queue_id AND (w.due_at, w.id) > (a.due_at, a.id) AND w.state = 'ready'
+    WHERE w.queue_id = a.queue_id AND (w.due_at, w.id + 0) > (a.due_at, a.id) AND w.state = 'ready'
       AND get_bit($4::bytea, w.shard) = 1 AND w.due_at <= now() + make_interval(secs => $5::float8)
-    ORDER BY w.due_at, w.id
+    ORDER BY w.due_at, w.id + 0
     LIMIT $6::int
 ) j
 `
@@ -737,13 +774,13 @@ WITH a AS (
     RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors, j.trigger_id, j.envelope
 ), history AS (
     INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt,
-        attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, output, errors, trigger_id, envelope)
+        attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, unique_key, progress, tags, payload, output, errors, trigger_id, envelope)
     SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.parent_salt, g.cron_job_id, g.run_deployment, g.queue_id,
         g.salt, g.attempt, g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority,
-        CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller,
+        CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller, CASE WHEN a.final = 'failed' THEN g.unique_key END,
         COALESCE(NULLIF(a.progress, ''), g.progress), g.tags, g.payload,
         NULLIF(a.output, ''::bytea), CASE WHEN a.verdict = '' THEN g.errors ELSE carillon.add_error(g.errors,
-            jsonb_build_object('at', now(), 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END,
+            jsonb_build_object('at', now(), 'started', g.started_at, 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END,
         g.trigger_id, CASE WHEN a.final = 'succeeded' THEN g.envelope - '{event,payload}'::text[] ELSE g.envelope END
     FROM gone g JOIN a ON a.id = g.id AND a.run_id = g.run_id
 ), freed AS (
@@ -1696,6 +1733,71 @@ func (q *Queries) ListQueues(ctx context.Context) ([]ListQueuesRow, error) {
 	return items, nil
 }
 
+const listUnfelled = `-- name: ListUnfelled :many
+SELECT c.parent_id::bigint AS id
+FROM (SELECT DISTINCT parent_id, parent_salt FROM carillon.jobs WHERE parent_id IS NOT NULL AND NOT cancelled) c
+LEFT JOIN carillon.jobs p ON p.id = c.parent_id
+WHERE CASE WHEN p.id IS NOT NULL THEN p.cancelled
+    ELSE EXISTS (SELECT FROM carillon.job_history h WHERE h.id = c.parent_id AND h.salt = c.parent_salt AND h.state = 'cancelled') END
+ORDER BY c.parent_id LIMIT $1::int
+`
+
+// Jobs that were cancelled and below which jobs live that nobody cancelled: whoever was at it died in between. It reads
+// the live children once.
+func (q *Queries) ListUnfelled(ctx context.Context, page int32) ([]int64, error) {
+	rows, err := q.db.Query(ctx, listUnfelled, page)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listWaitingRefs = `-- name: ListWaitingRefs :many
+SELECT q.ref, min(w.due_at)::timestamptz AS since
+FROM carillon.queues q
+CROSS JOIN LATERAL (SELECT j.due_at FROM carillon.jobs j WHERE j.queue_id = q.id AND j.state = 'ready' ORDER BY j.due_at LIMIT 1) w
+WHERE q.paused_at IS NULL AND w.due_at < now() - make_interval(secs => $1::float8)
+GROUP BY q.ref ORDER BY since LIMIT 100
+`
+
+type ListWaitingRefsRow struct {
+	Ref   string
+	Since pgtype.Timestamptz
+}
+
+// The refs whose jobs have been due for long without a pause, and since when: for the doctor.
+func (q *Queries) ListWaitingRefs(ctx context.Context, waitSecs float64) ([]ListWaitingRefsRow, error) {
+	rows, err := q.db.Query(ctx, listWaitingRefs, waitSecs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListWaitingRefsRow
+	for rows.Next() {
+		var i ListWaitingRefsRow
+		if err := rows.Scan(&i.Ref, &i.Since); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockChildren = `-- name: LockChildren :many
 SELECT parent_id::bigint AS parent_id FROM carillon.jobs WHERE parent_id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
 `
@@ -1714,6 +1816,54 @@ func (q *Queries) LockChildren(ctx context.Context, ids []int64) ([]int64, error
 			return nil, err
 		}
 		items = append(items, parent_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockDeadJobs = `-- name: LockDeadJobs :many
+SELECT h.id, h.salt, q.tenant, COALESCE(h.unique_key, '')::text AS unique_key
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::int[]) AS salt) a
+JOIN carillon.job_history h ON h.id = a.id AND h.salt = a.salt
+JOIN carillon.queues q ON q.id = h.queue_id
+WHERE h.state = 'failed' AND NOT h.redriven AND q.ref <> 'client'
+ORDER BY h.id FOR NO KEY UPDATE OF h
+`
+
+type LockDeadJobsParams struct {
+	Ids   []int64
+	Salts []int32
+}
+
+type LockDeadJobsRow struct {
+	ID        int64
+	Salt      int32
+	Tenant    string
+	UniqueKey string
+}
+
+// Those of these jobs that may be re-driven, locked, with the unique keys that they want back. A client's jobs do not come
+// again: nobody would run them.
+func (q *Queries) LockDeadJobs(ctx context.Context, arg LockDeadJobsParams) ([]LockDeadJobsRow, error) {
+	rows, err := q.db.Query(ctx, lockDeadJobs, arg.Ids, arg.Salts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LockDeadJobsRow
+	for rows.Next() {
+		var i LockDeadJobsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Salt,
+			&i.Tenant,
+			&i.UniqueKey,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -2048,11 +2198,10 @@ WITH dead AS (
     UPDATE carillon.job_history h SET redriven = true
     FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::int[]) AS salt ORDER BY 1) a
     WHERE h.id = a.id AND h.salt = a.salt AND h.state = 'failed' AND NOT h.redriven
-      AND NOT EXISTS (SELECT FROM carillon.queues q WHERE q.id = h.queue_id AND q.ref = 'client')
-    RETURNING h.id, h.ended_at, h.created_at, h.due_at, h.started_at, h.expires_at, h.slot, h.parent_id, h.parent_salt, h.cron_job_id, h.run_deployment, h.queue_id, h.salt, h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.priority, h.state, h.run_id, h.controller, h.progress, h.tags, h.payload, h.output, h.errors, h.redriven, h.trigger_id, h.envelope
+    RETURNING h.id, h.ended_at, h.created_at, h.due_at, h.started_at, h.expires_at, h.slot, h.parent_id, h.parent_salt, h.cron_job_id, h.run_deployment, h.queue_id, h.salt, h.attempt, h.max_attempts, h.backoff_ms, h.backoff_max_ms, h.timeout_ms, h.priority, h.state, h.run_id, h.controller, h.unique_key, h.progress, h.tags, h.payload, h.output, h.errors, h.redriven, h.trigger_id, h.envelope
 )
-INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors, trigger_id, envelope)
-SELECT id, queue_id, (id % 1021)::int, salt, now(), created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, tags, payload, errors, trigger_id, envelope FROM dead
+INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, unique_key, tags, payload, errors, trigger_id, envelope)
+SELECT id, queue_id, (id % 1021)::int, salt, now(), created_at, slot, cron_job_id, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, unique_key, tags, payload, errors, trigger_id, envelope FROM dead
 ON CONFLICT (id) DO NOTHING
 RETURNING id, queue_id, shard, priority, due_at, expires_at
 `
@@ -2071,8 +2220,8 @@ type RedriveJobsRow struct {
 	ExpiresAt *time.Time
 }
 
-// Makes dead jobs live again, with their attempts anew; their history stays, marked. One that was a child is none any
-// more: its parent has counted its end. A client's jobs do not come again: nobody would run them.
+// Makes dead jobs live again that the caller locked, and whose keys it took, with their attempts anew; their history stays,
+// marked. One that was a child is none any more: its parent has counted its end.
 func (q *Queries) RedriveJobs(ctx context.Context, arg RedriveJobsParams) ([]RedriveJobsRow, error) {
 	rows, err := q.db.Query(ctx, redriveJobs, arg.Ids, arg.Salts)
 	if err != nil {
@@ -2101,14 +2250,10 @@ func (q *Queries) RedriveJobs(ctx context.Context, arg RedriveJobsParams) ([]Red
 }
 
 const resumeQueues = `-- name: ResumeQueues :many
-WITH dropped AS (
-    DELETE FROM carillon.pauses WHERE tenant = $1::text AND ref = $2::text
-)
 UPDATE carillon.queues q SET paused_at = NULL
 WHERE q.paused_at IS NOT NULL
   AND ($1::text = '' OR q.tenant = $1::text) AND ($2::text = '' OR q.ref = $2::text)
-  AND NOT EXISTS (SELECT FROM carillon.pauses p WHERE NOT (p.tenant = $1::text AND p.ref = $2::text)
-      AND p.tenant IN ('', q.tenant) AND p.ref IN ('', q.ref))
+  AND NOT EXISTS (SELECT FROM carillon.pauses p WHERE p.tenant IN ('', q.tenant) AND p.ref IN ('', q.ref))
 RETURNING q.id
 `
 
@@ -2117,7 +2262,7 @@ type ResumeQueuesParams struct {
 	Ref    string
 }
 
-// The caller holds LockQueues. What another pause covers stays paused.
+// The caller holds LockQueues and has dropped the pause. What another one covers stays paused.
 func (q *Queries) ResumeQueues(ctx context.Context, arg ResumeQueuesParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, resumeQueues, arg.Tenant, arg.Ref)
 	if err != nil {
@@ -2145,7 +2290,7 @@ WITH back AS (
         run_id = NULL, controller = NULL, started_at = NULL, deadline_at = NULL, run_deployment = NULL, progress = COALESCE(NULLIF(a.progress, ''), j.progress),
         attempt = j.attempt - CASE WHEN a.counted THEN 0 ELSE 1 END,
         errors = CASE WHEN a.verdict = '' THEN j.errors ELSE carillon.add_error(j.errors,
-            jsonb_build_object('at', now(), 'attempt', j.attempt, 'run', a.run_id, 'verdict', a.verdict, 'text', a.text)) END
+            jsonb_build_object('at', now(), 'started', j.started_at, 'attempt', j.attempt, 'run', a.run_id, 'verdict', a.verdict, 'text', a.text)) END
     FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::uuid[]) AS run_id, unnest($3::bigint[]) AS delay_ms,
                  unnest($4::bool[]) AS counted, unnest($5::bool[]) AS awaits, unnest($6::text[]) AS verdict,
                  unnest($7::text[]) AS text, unnest($8::text[]) AS progress ORDER BY 1) a

@@ -25,6 +25,86 @@ func (q *Queries) DropIdleRateLimits(ctx context.Context, page int32) (int64, er
 	return result.RowsAffected(), nil
 }
 
+const giveBackRate = `-- name: GiveBackRate :exec
+UPDATE carillon.rate_limits SET count = count - 1
+WHERE tenant = $1::text AND domain = $2::text AND kind = $3::text AND count > 0
+  AND opened_at > now() - make_interval(secs => $4::float8)
+`
+
+type GiveBackRateParams struct {
+	Tenant     string
+	Domain     string
+	Kind       string
+	WindowSecs float64
+}
+
+// One use less in the window that is open, of a request that made nothing.
+func (q *Queries) GiveBackRate(ctx context.Context, arg GiveBackRateParams) error {
+	_, err := q.db.Exec(ctx, giveBackRate,
+		arg.Tenant,
+		arg.Domain,
+		arg.Kind,
+		arg.WindowSecs,
+	)
+	return err
+}
+
+const hasRequest = `-- name: HasRequest :one
+SELECT EXISTS (SELECT FROM carillon.job_keys WHERE tenant = $1::text AND kind = 'idempotency' AND key = $2::text AND expires_at > now())
+`
+
+type HasRequestParams struct {
+	Tenant string
+	Key    string
+}
+
+// Whether a request with this idempotency key came already.
+func (q *Queries) HasRequest(ctx context.Context, arg HasRequestParams) (bool, error) {
+	row := q.db.QueryRow(ctx, hasRequest, arg.Tenant, arg.Key)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
+const listFiringUses = `-- name: ListFiringUses :many
+SELECT j.id, t.tenant, t.domain, t.ref FROM carillon.jobs j JOIN carillon.triggers t ON t.id = j.trigger_id
+WHERE j.id = ANY ($1::bigint[])
+ORDER BY j.id
+`
+
+type ListFiringUsesRow struct {
+	ID     int64
+	Tenant string
+	Domain string
+	Ref    string
+}
+
+// Whose limits firings count for, in order of their jobs.
+func (q *Queries) ListFiringUses(ctx context.Context, jobIds []int64) ([]ListFiringUsesRow, error) {
+	rows, err := q.db.Query(ctx, listFiringUses, jobIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListFiringUsesRow
+	for rows.Next() {
+		var i ListFiringUsesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Tenant,
+			&i.Domain,
+			&i.Ref,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockRateLimits = `-- name: LockRateLimits :many
 INSERT INTO carillon.rate_limits AS r (tenant, domain, kind, opened_at, count)
 SELECT a.tenant, a.domain, a.kind, clock_timestamp(), 0

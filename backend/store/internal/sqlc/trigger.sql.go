@@ -61,6 +61,42 @@ func (q *Queries) EndClientJob(ctx context.Context, arg EndClientJobParams) (int
 	return id, err
 }
 
+const endLateClientJobs = `-- name: EndLateClientJobs :execrows
+WITH late AS (
+    SELECT j.id FROM carillon.jobs j
+    WHERE j.id = ANY (ARRAY(
+        SELECT w.id FROM carillon.queues q
+        CROSS JOIN LATERAL (
+            SELECT v.id FROM carillon.jobs v
+            WHERE v.queue_id = q.id AND v.state = 'blocked' AND v.run_id IS NOT NULL AND NOT v.cancelled AND v.deadline_at < now()
+            ORDER BY v.due_at, v.id LIMIT $1::int
+        ) w
+        WHERE q.ref = 'client' LIMIT $1::int))
+    ORDER BY j.id FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM carillon.jobs j USING late l
+    WHERE j.id = l.id AND j.state = 'blocked' AND j.run_id IS NOT NULL AND NOT j.cancelled AND j.deadline_at < now()
+    RETURNING j.id, j.due_at, j.created_at, j.started_at, j.deadline_at, j.expires_at, j.slot, j.parent_id, j.parent_salt, j.cron_job_id, j.run_deployment, j.queue_id, j.shard, j.salt, j.attempt, j.max_attempts, j.backoff_ms, j.backoff_max_ms, j.timeout_ms, j.children, j.priority, j.state, j.limited, j.cancelled, j.run_id, j.controller, j.unique_key, j.progress, j.tags, j.payload, j.errors, j.trigger_id, j.envelope
+)
+INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt,
+    attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, progress, tags, payload, errors, trigger_id, envelope)
+SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.parent_salt, g.cron_job_id, g.run_deployment, g.queue_id, g.salt,
+    g.attempt, g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority, 'failed', g.run_id, g.controller, g.progress, g.tags, g.payload,
+    carillon.add_error(g.errors, jsonb_build_object('at', now(), 'attempt', g.attempt, 'run', g.run_id, 'verdict', 'timed_out', 'text', 'context deadline exceeded')),
+    g.trigger_id, g.envelope - '{event,payload}'::text[]
+FROM gone g
+`
+
+// Fails jobs of clients that did not say in time how it went. Read by their queues: an index of deadlines would cost every
+// claim its HOT update.
+func (q *Queries) EndLateClientJobs(ctx context.Context, page int32) (int64, error) {
+	result, err := q.db.Exec(ctx, endLateClientJobs, page)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const findKept = `-- name: FindKept :many
 SELECT h.created_at::timestamptz AS created_at, h.id
 FROM (SELECT unnest($1::int[]) AS queue_id) q
@@ -182,10 +218,21 @@ func (q *Queries) ForgetTriggers(ctx context.Context, arg ForgetTriggersParams) 
 	return result.RowsAffected(), nil
 }
 
+const getPausedNote = `-- name: GetPausedNote :one
+SELECT COALESCE((SELECT n.paused FROM carillon.cron_job_notes n WHERE n.cron_job_id = $1::bigint), '')::text AS note
+`
+
+func (q *Queries) GetPausedNote(ctx context.Context, cronJobID int64) (string, error) {
+	row := q.db.QueryRow(ctx, getPausedNote, cronJobID)
+	var note string
+	err := row.Scan(&note)
+	return note, err
+}
+
 const getTrigger = `-- name: GetTrigger :one
 SELECT t.id, t.key, t.tenant, t.domain, t.kind, t.arguments, t.time_zone, t.worker, t.ref, t.queue_id, t.priority, t.max_attempts, t.backoff_ms, t.backoff_max_ms, t.timeout_ms, t.message, t.options, t.debounce, t.debounce_ms, t.secret, t.created_by, t.rev, t.epoch, t.created_at, t.updated_at, t.deleted_at, t.last_error, COALESCE(c.id, 0)::bigint AS cron_job_id, COALESCE(c.schedule, '')::text AS schedule, c.next_execution::timestamptz AS next_execution,
-    c.paused_at::timestamptz AS paused_at
-FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id
+    c.paused_at::timestamptz AS paused_at, COALESCE(n.paused, '')::text AS paused_note
+FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id LEFT JOIN carillon.cron_job_notes n ON n.cron_job_id = c.id
 WHERE t.key = $1::text AND ($2::text = '' OR t.tenant = $2::text) AND ($3::bool OR t.deleted_at IS NULL)
 `
 
@@ -201,6 +248,7 @@ type GetTriggerRow struct {
 	Schedule        string
 	NextExecution   pgtype.Timestamptz
 	PausedAt        pgtype.Timestamptz
+	PausedNote      string
 }
 
 // Deleted ones are found by who asks for them. All that read a trigger share one row.
@@ -239,14 +287,15 @@ func (q *Queries) GetTrigger(ctx context.Context, arg GetTriggerParams) (GetTrig
 		&i.Schedule,
 		&i.NextExecution,
 		&i.PausedAt,
+		&i.PausedNote,
 	)
 	return i, err
 }
 
 const getTriggerByID = `-- name: GetTriggerByID :one
 SELECT t.id, t.key, t.tenant, t.domain, t.kind, t.arguments, t.time_zone, t.worker, t.ref, t.queue_id, t.priority, t.max_attempts, t.backoff_ms, t.backoff_max_ms, t.timeout_ms, t.message, t.options, t.debounce, t.debounce_ms, t.secret, t.created_by, t.rev, t.epoch, t.created_at, t.updated_at, t.deleted_at, t.last_error, COALESCE(c.id, 0)::bigint AS cron_job_id, COALESCE(c.schedule, '')::text AS schedule, c.next_execution::timestamptz AS next_execution,
-    c.paused_at::timestamptz AS paused_at
-FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id
+    c.paused_at::timestamptz AS paused_at, COALESCE(n.paused, '')::text AS paused_note
+FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id LEFT JOIN carillon.cron_job_notes n ON n.cron_job_id = c.id
 WHERE t.id = $1::bigint
 `
 
@@ -256,6 +305,7 @@ type GetTriggerByIDRow struct {
 	Schedule        string
 	NextExecution   pgtype.Timestamptz
 	PausedAt        pgtype.Timestamptz
+	PausedNote      string
 }
 
 func (q *Queries) GetTriggerByID(ctx context.Context, id int64) (GetTriggerByIDRow, error) {
@@ -293,15 +343,16 @@ func (q *Queries) GetTriggerByID(ctx context.Context, id int64) (GetTriggerByIDR
 		&i.Schedule,
 		&i.NextExecution,
 		&i.PausedAt,
+		&i.PausedNote,
 	)
 	return i, err
 }
 
 const insertClientJob = `-- name: InsertClientJob :one
-INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, started_at, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload, state, run_id,
+INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, started_at, deadline_at, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload, state, run_id,
     attempt, trigger_id, envelope)
-SELECT a.id, $1::int, (a.id % 1021)::int, $2::int, now(), now(), $3::int, $4::int,
-    $5::int, $6::int, $7::smallint, $8::bytea, 'blocked', $9::uuid, 1,
+SELECT a.id, $1::int, (a.id % 1021)::int, $2::int, now(), now(), now() + make_interval(secs => $3::int / 1000.0), $4::int, $5::int,
+    $6::int, $3::int, $7::smallint, $8::bytea, 'blocked', $9::uuid, 1,
     NULLIF($10::bigint, 0), $11::jsonb
 FROM (SELECT $12::bigint AS id) a
 RETURNING id
@@ -310,10 +361,10 @@ RETURNING id
 type InsertClientJobParams struct {
 	QueueID      int32
 	Salt         int32
+	TimeoutMs    int32
 	MaxAttempts  int32
 	BackoffMs    int32
 	BackoffMaxMs int32
-	TimeoutMs    int32
 	Priority     int16
 	Payload      []byte
 	RunID        pgtype.UUID
@@ -322,16 +373,16 @@ type InsertClientJobParams struct {
 	ID           int64
 }
 
-// A job that its client runs: nobody claims it and no sweep knows it, for it is neither ready nor running; its run is one
-// all the same.
+// A job that its client runs: nobody claims it and no sweep of runs knows it, for it is neither ready nor running; its run
+// is one all the same, with a deadline.
 func (q *Queries) InsertClientJob(ctx context.Context, arg InsertClientJobParams) (int64, error) {
 	row := q.db.QueryRow(ctx, insertClientJob,
 		arg.QueueID,
 		arg.Salt,
+		arg.TimeoutMs,
 		arg.MaxAttempts,
 		arg.BackoffMs,
 		arg.BackoffMaxMs,
-		arg.TimeoutMs,
 		arg.Priority,
 		arg.Payload,
 		arg.RunID,
@@ -417,10 +468,10 @@ FROM (
         sum(octet_length(w.payload) + COALESCE(pg_column_size(w.envelope), 0)) OVER (ORDER BY w.due_at, w.id) AS bytes, row_number() OVER (ORDER BY w.due_at, w.id) AS place
     FROM carillon.queues q
     CROSS JOIN LATERAL (
-        SELECT v.id, v.due_at, v.created_at, v.started_at, v.deadline_at, v.expires_at, v.slot, v.parent_id, v.parent_salt, v.cron_job_id, v.run_deployment, v.queue_id, v.shard, v.salt, v.attempt, v.max_attempts, v.backoff_ms, v.backoff_max_ms, v.timeout_ms, v.children, v.priority, v.state, v.limited, v.cancelled, v.run_id, v.controller, v.unique_key, v.progress, v.tags, v.payload, v.errors, v.trigger_id, v.envelope FROM carillon.jobs v WHERE v.queue_id = q.id AND (v.due_at, v.id) > ($1::timestamptz, $2::bigint)
-        ORDER BY v.due_at, v.id LIMIT $3::int
+        SELECT v.id, v.due_at, v.created_at, v.started_at, v.deadline_at, v.expires_at, v.slot, v.parent_id, v.parent_salt, v.cron_job_id, v.run_deployment, v.queue_id, v.shard, v.salt, v.attempt, v.max_attempts, v.backoff_ms, v.backoff_max_ms, v.timeout_ms, v.children, v.priority, v.state, v.limited, v.cancelled, v.run_id, v.controller, v.unique_key, v.progress, v.tags, v.payload, v.errors, v.trigger_id, v.envelope FROM carillon.jobs v WHERE v.queue_id = q.id AND (v.due_at, v.id + 0) > ($1::timestamptz, $2::bigint)
+        ORDER BY v.due_at, v.id + 0 LIMIT $3::int
     ) w
-    WHERE q.tenant = $4::text AND ($5::text = '' OR q.ref = $5::text OR split_part(q.ref, '.', 2) = $5::text)
+    WHERE q.tenant = $4::text AND $5::text IN ('', q.ref)
     ORDER BY w.due_at, w.id LIMIT $3::int
 ) j
 WHERE j.place = 1 OR j.bytes <= $6::bigint
@@ -432,7 +483,7 @@ type ListQueueJobsParams struct {
 	AfterID  int64
 	Page     int32
 	Tenant   string
-	Worker   string
+	Ref      string
 	MaxBytes int64
 }
 
@@ -477,7 +528,7 @@ func (q *Queries) ListQueueJobs(ctx context.Context, arg ListQueueJobsParams) ([
 		arg.AfterID,
 		arg.Page,
 		arg.Tenant,
-		arg.Worker,
+		arg.Ref,
 		arg.MaxBytes,
 	)
 	if err != nil {
@@ -530,25 +581,16 @@ func (q *Queries) ListQueueJobs(ctx context.Context, arg ListQueueJobsParams) ([
 }
 
 const listTenantQueues = `-- name: ListTenantQueues :many
-SELECT q.id, q.ref FROM carillon.queues q
-WHERE q.tenant = $1::text
-  AND (cardinality($2::text[]) = 0 OR q.ref = ANY ($2::text[]) OR split_part(q.ref, '.', 2) = ANY ($2::text[]))
-ORDER BY q.ref, q.id
+SELECT q.id, q.ref FROM carillon.queues q WHERE q.tenant = $1::text ORDER BY q.ref, q.id
 `
-
-type ListTenantQueuesParams struct {
-	Tenant  string
-	Workers []string
-}
 
 type ListTenantQueuesRow struct {
 	ID  int32
 	Ref string
 }
 
-// The queues of a tenant's workers: refs, or names of verbs; none given: of all.
-func (q *Queries) ListTenantQueues(ctx context.Context, arg ListTenantQueuesParams) ([]ListTenantQueuesRow, error) {
-	rows, err := q.db.Query(ctx, listTenantQueues, arg.Tenant, arg.Workers)
+func (q *Queries) ListTenantQueues(ctx context.Context, tenant string) ([]ListTenantQueuesRow, error) {
+	rows, err := q.db.Query(ctx, listTenantQueues, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -575,7 +617,7 @@ SELECT h.id, h.salt, q.tenant, q.ref, h.state::text AS state, h.priority, h.due_
     h.errors, (h.state = 'cancelled')::bool AS cancelled, COALESCE(h.trigger_id, 0)::bigint AS trigger_id, (h.envelope - '{event,payload}'::text[])::jsonb AS envelope
 FROM (VALUES ('succeeded'::carillon.job_status), ('failed'), ('cancelled')) s (state)
 CROSS JOIN LATERAL (
-    SELECT e.id, e.ended_at, e.created_at, e.due_at, e.started_at, e.expires_at, e.slot, e.parent_id, e.parent_salt, e.cron_job_id, e.run_deployment, e.queue_id, e.salt, e.attempt, e.max_attempts, e.backoff_ms, e.backoff_max_ms, e.timeout_ms, e.priority, e.state, e.run_id, e.controller, e.progress, e.tags, e.payload, e.output, e.errors, e.redriven, e.trigger_id, e.envelope FROM carillon.job_history e WHERE e.trigger_id = $1::bigint AND e.state = s.state
+    SELECT e.id, e.ended_at, e.created_at, e.due_at, e.started_at, e.expires_at, e.slot, e.parent_id, e.parent_salt, e.cron_job_id, e.run_deployment, e.queue_id, e.salt, e.attempt, e.max_attempts, e.backoff_ms, e.backoff_max_ms, e.timeout_ms, e.priority, e.state, e.run_id, e.controller, e.unique_key, e.progress, e.tags, e.payload, e.output, e.errors, e.redriven, e.trigger_id, e.envelope FROM carillon.job_history e WHERE e.trigger_id = $1::bigint AND e.state = s.state
     ORDER BY e.created_at DESC, e.id DESC LIMIT $2::int
 ) h
 JOIN carillon.queues q ON q.id = h.queue_id
@@ -773,9 +815,65 @@ func (q *Queries) ListTriggerJobs(ctx context.Context, arg ListTriggerJobsParams
 	return items, nil
 }
 
+const listTriggerMessages = `-- name: ListTriggerMessages :many
+SELECT m.id, m.key, m.message FROM (
+    SELECT t.id, t.key, t.message, sum(octet_length(t.message)) OVER (ORDER BY t.id) AS bytes, row_number() OVER (ORDER BY t.id) AS place
+    FROM carillon.triggers t
+    WHERE t.deleted_at IS NULL AND t.tenant = $1::text AND t.id > $2::bigint
+      AND (t.worker = ANY ($3::text[]) OR t.ref = ANY ($3::text[]))
+    ORDER BY t.id LIMIT $4::int
+) m
+WHERE m.place = 1 OR m.bytes <= $5::bigint
+ORDER BY m.id
+`
+
+type ListTriggerMessagesParams struct {
+	Tenant   string
+	After    int64
+	Workers  []string
+	Page     int32
+	MaxBytes int64
+}
+
+type ListTriggerMessagesRow struct {
+	ID      int64
+	Key     string
+	Message []byte
+}
+
+// What the triggers of a worker say, by keyset; a page ends before it has too many bytes.
+func (q *Queries) ListTriggerMessages(ctx context.Context, arg ListTriggerMessagesParams) ([]ListTriggerMessagesRow, error) {
+	rows, err := q.db.Query(ctx, listTriggerMessages,
+		arg.Tenant,
+		arg.After,
+		arg.Workers,
+		arg.Page,
+		arg.MaxBytes,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListTriggerMessagesRow
+	for rows.Next() {
+		var i ListTriggerMessagesRow
+		if err := rows.Scan(&i.ID, &i.Key, &i.Message); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listTriggerRan = `-- name: ListTriggerRan :many
-SELECT t.id AS trigger_id, t.key, COALESCE(r.id, 0)::bigint AS id, COALESCE(r.salt, 0)::int AS salt, COALESCE(r.state::text, '')::text AS state, COALESCE(r.attempt, 0)::int AS attempt, r.started_at::timestamptz AS started_at,
-    COALESCE(r.manual, false)::bool AS manual, COALESCE(r.errors -> -1 ->> 'text', '')::text AS error
+SELECT t.id AS trigger_id, t.key, COALESCE(r.id, 0)::bigint AS id, COALESCE(r.salt, 0)::int AS salt, COALESCE(r.state::text, '')::text AS state, COALESCE(r.attempt, 0)::int AS attempt,
+    COALESCE((r.errors -> 0 ->> 'started')::timestamptz, r.started_at)::timestamptz AS started_at, -- of the first attempt
+   
+    COALESCE(r.manual, false)::bool AS manual, COALESCE(r.errors -> -1 ->> 'text', '')::text AS error,
+    COALESCE(r.errors -> -1 ->> 'verdict', '')::text AS verdict
 FROM carillon.triggers t
 LEFT JOIN LATERAL (
     (SELECT j.id, j.salt, j.state, j.attempt, j.started_at, j.created_at, j.errors, COALESCE((j.envelope ->> 'manual') = 'true', false) AS manual
@@ -810,6 +908,7 @@ type ListTriggerRanRow struct {
 	StartedAt pgtype.Timestamptz
 	Manual    bool
 	Error     string
+	Verdict   string
 }
 
 // What the state of triggers is made of, the oldest first: of each trigger the newest live job, the newest ended one of each
@@ -833,6 +932,7 @@ func (q *Queries) ListTriggerRan(ctx context.Context, ids []int64) ([]ListTrigge
 			&i.StartedAt,
 			&i.Manual,
 			&i.Error,
+			&i.Verdict,
 		); err != nil {
 			return nil, err
 		}
@@ -846,11 +946,11 @@ func (q *Queries) ListTriggerRan(ctx context.Context, ids []int64) ([]ListTrigge
 
 const listTriggers = `-- name: ListTriggers :many
 SELECT t.id, t.key, t.tenant, t.domain, t.kind, t.arguments, t.time_zone, t.worker, t.ref, t.queue_id, t.priority, t.max_attempts, t.backoff_ms, t.backoff_max_ms, t.timeout_ms, t.message, t.options, t.debounce, t.debounce_ms, t.secret, t.created_by, t.rev, t.epoch, t.created_at, t.updated_at, t.deleted_at, t.last_error, COALESCE(c.id, 0)::bigint AS cron_job_id, COALESCE(c.schedule, '')::text AS schedule, c.next_execution::timestamptz AS next_execution,
-    c.paused_at::timestamptz AS paused_at
-FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id
+    c.paused_at::timestamptz AS paused_at, COALESCE(n.paused, '')::text AS paused_note
+FROM carillon.triggers t LEFT JOIN carillon.cron_jobs c ON c.trigger_id = t.id LEFT JOIN carillon.cron_job_notes n ON n.cron_job_id = c.id
 WHERE t.deleted_at IS NULL AND t.id > $1::bigint AND ($2::text = '' OR t.tenant = $2::text)
   AND (cardinality($3::text[]) = 0 OR t.kind::text = ANY ($3::text[]))
-  AND (cardinality($4::text[]) = 0 OR t.worker = ANY ($4::text[]))
+  AND (cardinality($4::text[]) = 0 OR t.worker = ANY ($4::text[]) OR t.ref = ANY ($4::text[]))
 ORDER BY t.id
 LIMIT $5::int
 `
@@ -869,9 +969,10 @@ type ListTriggersRow struct {
 	Schedule        string
 	NextExecution   pgtype.Timestamptz
 	PausedAt        pgtype.Timestamptz
+	PausedNote      string
 }
 
-// By tenant (all: in order of id, for the admin) and keyset.
+// By tenant (all: in order of id, for the admin) and keyset; workers by the name that they were given, or by their ref.
 func (q *Queries) ListTriggers(ctx context.Context, arg ListTriggersParams) ([]ListTriggersRow, error) {
 	rows, err := q.db.Query(ctx, listTriggers,
 		arg.After,
@@ -919,6 +1020,7 @@ func (q *Queries) ListTriggers(ctx context.Context, arg ListTriggersParams) ([]L
 			&i.Schedule,
 			&i.NextExecution,
 			&i.PausedAt,
+			&i.PausedNote,
 		); err != nil {
 			return nil, err
 		}

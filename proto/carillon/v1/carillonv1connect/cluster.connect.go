@@ -49,8 +49,8 @@ const (
 	PeerServiceInterruptedProcedure = "/carillon.v1.PeerService/Interrupted"
 	// PeerServiceHintJobsProcedure is the fully-qualified name of the PeerService's HintJobs RPC.
 	PeerServiceHintJobsProcedure = "/carillon.v1.PeerService/HintJobs"
-	// PeerServiceCancelRunProcedure is the fully-qualified name of the PeerService's CancelRun RPC.
-	PeerServiceCancelRunProcedure = "/carillon.v1.PeerService/CancelRun"
+	// PeerServiceCancelRunsProcedure is the fully-qualified name of the PeerService's CancelRuns RPC.
+	PeerServiceCancelRunsProcedure = "/carillon.v1.PeerService/CancelRuns"
 )
 
 // ClusterServiceClient is a client for the carillon.v1.ClusterService service.
@@ -205,8 +205,8 @@ type PeerServiceClient interface {
 	Interrupted(context.Context, *v1.InterruptedRequest) (*v1.InterruptedResponse, error)
 	// HintJobs says that queues have new jobs in the asked controller's shards, or that queues changed.
 	HintJobs(context.Context, *v1.HintJobsRequest) (*v1.HintJobsResponse, error)
-	// CancelRun ends the run of a job that was cancelled, where it executes.
-	CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error)
+	// CancelRuns ends the runs of jobs that were cancelled, where they execute.
+	CancelRuns(context.Context, *v1.CancelRunsRequest) (*v1.CancelRunsResponse, error)
 }
 
 // NewPeerServiceClient constructs a client for the carillon.v1.PeerService service. By default, it
@@ -238,10 +238,10 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("HintJobs")),
 			connect.WithClientOptions(opts...),
 		),
-		cancelRun: connect.NewClient[v1.CancelRunRequest, v1.CancelRunResponse](
+		cancelRuns: connect.NewClient[v1.CancelRunsRequest, v1.CancelRunsResponse](
 			httpClient,
-			baseURL+PeerServiceCancelRunProcedure,
-			connect.WithSchema(peerServiceMethods.ByName("CancelRun")),
+			baseURL+PeerServiceCancelRunsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("CancelRuns")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -252,7 +252,7 @@ type peerServiceClient struct {
 	hint        *connect.Client[v1.HintRequest, v1.HintResponse]
 	interrupted *connect.Client[v1.InterruptedRequest, v1.InterruptedResponse]
 	hintJobs    *connect.Client[v1.HintJobsRequest, v1.HintJobsResponse]
-	cancelRun   *connect.Client[v1.CancelRunRequest, v1.CancelRunResponse]
+	cancelRuns  *connect.Client[v1.CancelRunsRequest, v1.CancelRunsResponse]
 }
 
 // Hint calls carillon.v1.PeerService.Hint.
@@ -282,9 +282,9 @@ func (c *peerServiceClient) HintJobs(ctx context.Context, req *v1.HintJobsReques
 	return nil, err
 }
 
-// CancelRun calls carillon.v1.PeerService.CancelRun.
-func (c *peerServiceClient) CancelRun(ctx context.Context, req *v1.CancelRunRequest) (*v1.CancelRunResponse, error) {
-	response, err := c.cancelRun.CallUnary(ctx, connect.NewRequest(req))
+// CancelRuns calls carillon.v1.PeerService.CancelRuns.
+func (c *peerServiceClient) CancelRuns(ctx context.Context, req *v1.CancelRunsRequest) (*v1.CancelRunsResponse, error) {
+	response, err := c.cancelRuns.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -299,8 +299,8 @@ type PeerServiceHandler interface {
 	Interrupted(context.Context, *v1.InterruptedRequest) (*v1.InterruptedResponse, error)
 	// HintJobs says that queues have new jobs in the asked controller's shards, or that queues changed.
 	HintJobs(context.Context, *v1.HintJobsRequest) (*v1.HintJobsResponse, error)
-	// CancelRun ends the run of a job that was cancelled, where it executes.
-	CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error)
+	// CancelRuns ends the runs of jobs that were cancelled, where they execute.
+	CancelRuns(context.Context, *v1.CancelRunsRequest) (*v1.CancelRunsResponse, error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -328,10 +328,10 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("HintJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceCancelRunHandler := connect.NewUnaryHandlerSimple(
-		PeerServiceCancelRunProcedure,
-		svc.CancelRun,
-		connect.WithSchema(peerServiceMethods.ByName("CancelRun")),
+	peerServiceCancelRunsHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceCancelRunsProcedure,
+		svc.CancelRuns,
+		connect.WithSchema(peerServiceMethods.ByName("CancelRuns")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/carillon.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -342,8 +342,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceInterruptedHandler.ServeHTTP(w, r)
 		case PeerServiceHintJobsProcedure:
 			peerServiceHintJobsHandler.ServeHTTP(w, r)
-		case PeerServiceCancelRunProcedure:
-			peerServiceCancelRunHandler.ServeHTTP(w, r)
+		case PeerServiceCancelRunsProcedure:
+			peerServiceCancelRunsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -365,6 +365,6 @@ func (UnimplementedPeerServiceHandler) HintJobs(context.Context, *v1.HintJobsReq
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("carillon.v1.PeerService.HintJobs is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("carillon.v1.PeerService.CancelRun is not implemented"))
+func (UnimplementedPeerServiceHandler) CancelRuns(context.Context, *v1.CancelRunsRequest) (*v1.CancelRunsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("carillon.v1.PeerService.CancelRuns is not implemented"))
 }

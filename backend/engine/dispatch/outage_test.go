@@ -1,0 +1,95 @@
+package dispatch_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"carillon/backend/engine/dispatch"
+)
+
+// journal keeps what is logged, as "LEVEL message: cause".
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if !slices.Contains([]string{slog.LevelKey, slog.MessageKey, "cause", "after"}, a.Key) {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+// since are the lines since the last look.
+func (j *journal) since() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	text := strings.TrimSpace(j.text.String())
+	j.text.Reset()
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+func TestAnOutageIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &journal{}
+		s := newStage(t, dispatch.Config{Log: log.logger()})
+		line := func(level, cause string) string {
+			return fmt.Sprintf(`level=%s msg="no stream to a runner" cause=%q`, level, cause)
+		}
+		expect := func(when string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if got := log.since(); !slices.Equal(got, want) {
+				t.Errorf("%s:\ngot  %q\nwant %q", when, got, want)
+			}
+		}
+		away := `unavailable: no route to r1:80`
+		s.know(dispatch.Runner{Key: "r1", Endpoint: "http://r1:80", Deployment: "d1", Capacity: 1, Stream: true})
+		<-time.After(8 * time.Second)
+		expect("a runner that starts", line("INFO", away))
+		<-time.After(time.Minute)
+		expect("a runner that does not start", line("WARN", away))
+
+		s.runners = nil
+		door, stop := s.serve("r1", nil)
+		<-time.After(6 * time.Second)
+		got := log.since()
+		if len(got) != 1 || !strings.HasPrefix(got[0], `level=INFO msg="runner attached" after=1m`) {
+			t.Errorf("attached: %q", got)
+		}
+		door.cut.Store(true)
+		<-time.After(5 * time.Second)
+		expect("no answer", line("WARN", "no answer to a ping"))
+		door.cut.Store(false)
+		<-time.After(6 * time.Second)
+		if got := log.since(); len(got) != 1 || !strings.Contains(got[0], "runner attached") {
+			t.Errorf("attached again: %q", got)
+		}
+
+		stop()
+		<-time.After(8 * time.Second)
+		expect("a runner that stops", line("INFO", "it closed its stream"), line("INFO", "unavailable: r1:80 refuses connections"))
+		<-time.After(time.Minute)
+		expect("a runner that is still listed", line("WARN", "unavailable: r1:80 refuses connections"))
+		s.stop()
+		s.parts.Wait()
+	})
+}
