@@ -43,7 +43,9 @@ func newCozy(t *testing.T) *cozyHouse {
 		asked, _ := message.(map[string]any)
 		switch {
 		case asked["fails"] != nil && float64(run.Attempt) <= asked["fails"].(float64):
-			return nil, fmt.Errorf("attempt %d: the test asked for it", run.Attempt)
+			return nil, fmt.Errorf("attempt %d: the test asked for it at %d", run.Attempt, time.Now().UnixNano())
+		case asked["panics"] != nil:
+			panic("the test asked for it")
 		case asked["final"] != nil:
 			return nil, carillon.Fail(errors.New("USER_ACTION_NEEDED"))
 		case asked["ms"] != nil:
@@ -55,11 +57,24 @@ func newCozy(t *testing.T) *cozyHouse {
 		}
 		return map[string]any{"got": message}, nil
 	})
-	for _, name := range []string{"print", "sendmail", "konnector", "service"} {
+	for _, name := range []string{"print", "sendmail", "konnector", "service", "zip"} {
 		c.Serve(t, name, carillon.Verbs{name: work})
 	}
-	h.World = cozycases.World{URL: c.Any(t).URL, Token: h.token}
+	c.Serve(t, "files", carillon.Verbs{"thumbnail": work, "shareUpload": work})
+	c.Serve(t, cluster.Reserved, carillon.Verbs{"open": work})
+	c.Serve(t, "strict", carillon.Verbs{"strict": carillon.Takes(func(context.Context, struct{ To string }) error { return nil })})
+	h.World = cozycases.World{URL: c.Any(t).URL, Reserved: cluster.Reserved, Works: true, Use: h.use, Token: h.token}
 	return h
+}
+
+// use makes a meter show so many uses in a window that began so long ago.
+func (h *cozyHouse) use(t testing.TB, in cozycases.Home, limit string, used int, ago time.Duration) {
+	t.Helper()
+	done, err := h.SQL.Exec(t.Context(), `UPDATE carillon.rate_limits SET count = $4, opened_at = now() - $5::interval WHERE tenant = $1 AND domain = $2 AND kind = $3`,
+		in.Tenant, in.Domain, limit, used, ago.String())
+	if err != nil || done.RowsAffected() != 1 {
+		t.Fatalf("set the meter %s: %v, %v", limit, done, err)
+	}
 }
 
 // token keeps a token as the command line would, with what only konnectors' tokens have.
@@ -73,8 +88,8 @@ func (h *cozyHouse) token(t testing.TB, p permission.Token) string {
 	return secret
 }
 
-// skippedCozy cases cannot be shown by a request; a cluster has no reserved workers besides.
-const skippedCozy = 15
+// skippedCozy is the case of a sentinel that there is not.
+const skippedCozy = 1
 
 // TestTheCozyAPI: the conformance list over HTTP against a whole cluster, every route with every kind of token, and the
 // life of jobs and triggers as a client sees it.
@@ -155,9 +170,10 @@ func (h *cozyHouse) retriedJob(t *testing.T) {
 	if !strings.HasPrefix(a.Text, "{") || a.At("data.attributes.started_at") == "0001-01-01T00:00:00Z" {
 		t.Errorf("between two attempts: %s", a.Text)
 	}
+	began := a.At("data.attributes.started_at")
 	a = becomes(t, in, id, "errored")
-	if errs, _ := a.At("data.attributes.errors").([]any); len(errs) != 2 || a.At("data.attributes.try_count") != 2.0 {
-		t.Errorf("after two attempts: %s", a.Text)
+	if errs, _ := a.At("data.attributes.errors").([]any); len(errs) != 2 || a.At("data.attributes.try_count") != 2.0 || a.At("data.attributes.started_at") != began {
+		t.Errorf("after two attempts from %v on: %s", began, a.Text)
 	}
 }
 

@@ -91,6 +91,9 @@ func TestBadJobsAreRefusedByName(t *testing.T) {
 		if r.GetId() != "" || e.GetCode() != code || !strings.HasPrefix(e.GetField(), b.field) || b.field == "" && e.GetField() != "" && e.GetField() != "ref" {
 			t.Errorf("%s: answered %v, want %s of the field %q", b.name, r, code, b.field)
 		}
+		if b.name == "a payload too large" && !strings.Contains(e.GetMessage(), "at most 1048576") {
+			t.Errorf("%s: %q does not say the bound", b.name, e.GetMessage())
+		}
 		if n := len(e.GetMessage()); n < 8 || n > 2000 || strings.Contains(strings.ToLower(e.GetMessage()), "sqlstate") {
 			t.Errorf("%s: the message %.200q helps nobody", b.name, e.GetMessage())
 		}
@@ -152,7 +155,7 @@ func badCommands(t *testing.T, c *cluster.Cluster, d *cluster.Desk) {
 	}{
 		{"payload.mark", []string{ref, `{"mark": 7}`}, ""},
 		{"JSON", []string{ref, `{"mark":`}, ""},
-		{"more than 1048576 bytes", []string{ref, "-"}, fmt.Sprintf(`{"mark":"%s"}`, strings.Repeat("x", 1<<20))},
+		{"payload: has more than 1048576 bytes", []string{ref, "-"}, fmt.Sprintf(`{"mark":"%s"}`, strings.Repeat("x", 1<<20))},
 		{"wrok", []string{d.Name + ".wrok", ok}, ""},
 		{"module.verb", []string{"work", ok}, ""},
 		{"delay", []string{ref, ok, "--delay=-5s"}, ""},

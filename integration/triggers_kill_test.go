@@ -96,14 +96,7 @@ func TestKillsLoseAndDoubleNoFiring(t *testing.T) {
 	onces := rand.New(rand.NewPCG(rng.Uint64(), 9))
 	work.Go(func() { b.hanging(load, onces, in, y, length) })
 
-	kills := 0
-	for start := time.Now(); time.Since(start) < length-2*time.Second; kills++ {
-		cluster.Let(t, time.Duration(1500+rng.IntN(1000))*time.Millisecond)
-		live := b.Live()
-		b.Kill9(t, live[rng.IntN(len(live))], 0)
-		b.StartController(t)
-		cluster.Let(t, 3*time.Second) // so that no two owners of a shard are gone at once: then slots may be skipped
-	}
+	kills := b.killing(rng, length)
 	stop()
 	work.Wait()
 	bells = append(bells, y.onces...)
@@ -212,10 +205,7 @@ func (b *belfry) publishing(ctx context.Context, rng *rand.Rand, in cozycases.Ho
 			y.unsure[mark] = matches
 		}
 		y.mu.Unlock()
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Duration(5+rng.IntN(25)) * time.Millisecond):
-		}
+		pause(ctx, time.Duration(5+rng.IntN(25))*time.Millisecond)
 	}
 }
 
@@ -239,10 +229,7 @@ func (b *belfry) delivering(ctx context.Context, rng *rand.Rand, in cozycases.Ho
 			y.hooks[mark], y.asks = hook, y.asks+tries
 			y.mu.Unlock()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Duration(rng.Int64N(int64(2 * length / most)))):
-		}
+		pause(ctx, time.Duration(rng.Int64N(int64(2*length/most))))
 	}
 }
 
@@ -264,9 +251,6 @@ func (b *belfry) hanging(ctx context.Context, rng *rand.Rand, in cozycases.Home,
 		y.mu.Lock()
 		y.onces = append(y.onces, x)
 		y.mu.Unlock()
-		select {
-		case <-ctx.Done():
-		case <-time.After(length / 40):
-		}
+		pause(ctx, length/40)
 	}
 }

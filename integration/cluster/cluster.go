@@ -35,6 +35,9 @@ const (
 	Lease     = 6 * time.Second
 )
 
+// Reserved is a worker that only operators of tenants may use.
+const Reserved = "vault"
+
 // Cluster is one of these. Drills that break nothing but their own module may use it at the same time; a Module is one
 // drill's own.
 type Cluster struct {

@@ -50,7 +50,7 @@ func (c *Cluster) StartController(t testing.TB, flags ...string) *Controller {
 	t.Helper()
 	args := append([]string{
 		"controller", "--database-url", c.DB.URL(), "--listen", "127.0.0.1:0", "--migrate", "--log-format", "json",
-		"--hard-grace", HardGrace.String(), "--drain", Drain.String(), "--reset", "5s",
+		"--reserved-workers", Reserved, "--hard-grace", HardGrace.String(), "--drain", Drain.String(), "--reset", "5s",
 	}, flags...)
 	name := fmt.Sprintf("controller-%d", c.name())
 	k := &Controller{process: new(process)}

@@ -15,15 +15,22 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"carillon/backend/core/permission"
 )
 
-// World is the server under test. It has the workers print, sendmail, konnector and service, which take anything and
-// declare nothing.
+// World is the server under test. It has the workers print, sendmail, konnector, service, zip, thumbnail and share-upload,
+// which take anything and declare nothing.
 type World struct {
 	URL      string
-	Reserved string // a worker that only operators may use; empty: the server has none
+	Reserved string // a worker that only operators may use: a module of that name, with the one verb open
+	// Works says that jobs are done, and that the workers do what a message says: {"ms": n} takes so long, {"fails": n} fails in
+	// the first n attempts, {"final": true} for good, {"panics": true} panics. Their errors end with when they began, in
+	// nanoseconds. The worker strict takes an object whose member "to" is a text.
+	Works bool
+	// Use makes the meter of a limit show that a home used it so often, in a window that began so long ago.
+	Use func(t testing.TB, h Home, limit string, used int, ago time.Duration)
 	// Token keeps a token and returns its secret.
 	Token func(t testing.TB, token permission.Token) string
 }

@@ -45,6 +45,13 @@ func runCase(t *testing.T, w World, c Case) (skip string) {
 	if special := specials[c.ID]; special != nil {
 		return special(h, c)
 	}
+	if work := works[c.ID]; work != nil {
+		if !w.Works {
+			return "is about a worker at work"
+		}
+		work(h)
+		return ""
+	}
 	switch c.Area {
 	case "http", "early-doc":
 		return h.request(c)
@@ -54,8 +61,8 @@ func runCase(t *testing.T, w World, c Case) (skip string) {
 		h.purge(c)
 	case "retry", "queue-priority":
 		return h.options(c)
-	default:
-		return "is about counting, which the pure rules are tested for"
+	case "rate-limit":
+		h.rate(c)
 	}
 	return ""
 }
@@ -131,7 +138,7 @@ func (h Home) options(c Case) (skip string) {
 		options, ok = map[string]any{"priority": p}, true
 	}
 	if !ok {
-		return "is about a worker at work, or a metric"
+		return "has no request"
 	}
 	if c.Expected["http"] == nil { // options that lower a limit, or do not: the pure rules know more of it
 		a := h.want(h.Do(h.t, "POST", "/jobs/queue/print", h.All, wrap(map[string]any{"arguments": 1, "options": options})), 202)

@@ -16,13 +16,17 @@ var specials = map[string]func(h Home, c Case) (skip string){
 		return ""
 	},
 	"cz-360": func(h Home, _ Case) string {
-		if h.Reserved == "" {
-			return "the server has no reserved worker"
+		names := []string{h.Reserved, "open", h.Reserved + ".open"}
+		rules := strings.Join(names, ",") + ":worker"
+		token := h.App("io.cozy.jobs:POST:" + rules + " io.cozy.triggers:POST:" + rules)
+		for _, name := range names {
+			body := map[string]any{"type": "@in", "arguments": "1h", "worker": name}
+			h.want(h.Do(h.t, "POST", "/jobs/queue/"+name, token, wrap(map[string]any{"arguments": 1})), 403)
+			h.want(h.Do(h.t, "POST", "/jobs/triggers", token, wrap(body)), 403)
+			h.want(h.Do(h.t, "POST", "/jobs/launchers/"+name, token, body), 403)
+			h.want(h.Do(h.t, "POST", "/jobs/queue/"+name, h.All, wrap(map[string]any{"arguments": 1})), 202) // the operator
+			h.want(h.Do(h.t, "POST", "/jobs/triggers", h.All, wrap(body)), 201)
 		}
-		token := h.App("io.cozy.jobs:POST:" + h.Reserved + ":worker io.cozy.triggers:POST:" + h.Reserved + ":worker")
-		h.want(h.Do(h.t, "POST", "/jobs/queue/"+h.Reserved, token, wrap(map[string]any{"arguments": 1})), 403)
-		body := map[string]any{"type": "@in", "arguments": "1h", "worker": h.Reserved}
-		h.want(h.Do(h.t, "POST", "/jobs/triggers", token, wrap(body)), 403)
 		return ""
 	},
 	"cz-361": func(h Home, _ Case) string {
@@ -132,6 +136,17 @@ var specials = map[string]func(h Home, c Case) (skip string){
 		h.limited(do(), "Rate limit exceeded")
 		other := h.World.Home(h.t) // another domain has its own
 		other.push("sendmail")
+		return ""
+	},
+	"cz-281": func(Home, Case) string {
+		return "a verb that has nothing to do returns: there is no sentinel of an abort"
+	},
+	"cz-448": func(h Home, _ Case) string { // as the queue shows it
+		for _, manual := range []bool{true, false} {
+			h.want(h.Do(h.t, "POST", "/jobs/queue/client", h.All, wrap(map[string]any{"arguments": 1, "manual": manual})), 202)
+		}
+		h.equal(h.want(h.Do(h.t, "GET", "/jobs/queue/client", h.All, nil), 200), "meta.count", 2.0)
+		h.equal(h.want(h.Do(h.t, "GET", "/jobs/queue", h.All, nil), 200), "meta.count", 2.0)
 		return ""
 	},
 	"cz-321d": func(h Home, _ Case) string {
