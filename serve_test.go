@@ -149,10 +149,28 @@ func TestRunnerStaysRegistered(t *testing.T) {
 	})
 }
 
+// journal is what was logged, read while others write.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
 // A runner that starts before its controllers is no trouble at first; later, and once it was known, it is one, told once.
 func TestWaitingForControllersIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log journal
 		count := func(what string) int { return strings.Count(log.String(), what) }
 		c := &cluster{up: map[string]bool{}}
 		ctx, stop := context.WithCancel(t.Context())

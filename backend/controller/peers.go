@@ -20,14 +20,15 @@ const hintPatience = time.Second
 
 // peers speaks to the other controllers. All of it is hints: the database is the truth.
 type peers struct {
-	client *http.Client
-	token  string
+	client   *http.Client
+	token    string
+	patience time.Duration // all answers together
 }
 
 func newPeers(token string) *peers {
 	t := &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
 	t.Protocols.SetUnencryptedHTTP2(true)
-	return &peers{client: &http.Client{Transport: t}, token: token}
+	return &peers{client: &http.Client{Transport: t}, token: token, patience: hintPatience}
 }
 
 func (p *peers) to(endpoint string) carillonv1connect.PeerServiceClient {
@@ -66,7 +67,7 @@ func (p *peers) hint(ctx context.Context, members []ring.Member, self string, re
 
 // all says something to all members but this one, at the same time, until the patience is over.
 func (p *peers) all(ctx context.Context, members []ring.Member, self string, say func(context.Context, ring.Member) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hintPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.patience)
 	defer cancel()
 	errs := make([]error, len(members))
 	var wg sync.WaitGroup
@@ -89,7 +90,7 @@ const cancelsPerCall = 1000 // as many as CancelRuns accepts
 // cancelRuns has other controllers, by their endpoints, end runs of theirs. All are told at the same time, until the
 // patience is over.
 func (p *peers) cancelRuns(ctx context.Context, runs map[string][]string, reason string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hintPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.patience)
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex

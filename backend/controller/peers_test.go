@@ -61,9 +61,11 @@ func TestCancelsReachAllWhileOneStandsStill(t *testing.T) {
 	for _, p := range good {
 		runs[p.serve(t)] = runs[stillAt]
 	}
+	p := newPeers("")
+	p.patience = 3 * time.Second // a busy machine is no reason to miss a peer
 	began := time.Now()
-	err := newPeers("").cancelRuns(t.Context(), runs, "enough")
-	if took := time.Since(began); took > 5*hintPatience {
+	err := p.cancelRuns(t.Context(), runs, "enough")
+	if took := time.Since(began); took > 5*p.patience {
 		t.Errorf("it took %s", took)
 	}
 	if err == nil || !strings.Contains(err.Error(), stillAt) || strings.Count(err.Error(), "tell ") != 1 {
@@ -74,6 +76,8 @@ func TestCancelsReachAllWhileOneStandsStill(t *testing.T) {
 			t.Errorf("heard of %d runs in %d calls", len(p.heard), p.calls)
 		}
 	}
+	still.mu.Lock() // who called it has left, not it
+	defer still.mu.Unlock()
 	if still.calls != 1 {
 		t.Errorf("who stands still was called %d times", still.calls)
 	}

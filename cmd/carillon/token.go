@@ -58,7 +58,7 @@ type tokenCreateCmd struct {
 func (c *tokenCreateCmd) Help() string {
 	return `The token goes to the standard output; only a hash of it is kept. A rule's VERBS are GET, POST, PUT, PATCH, DELETE or ALL, its
 values those of the selector "worker", or ids without one. To enqueue jobs and to create triggers a rule must name the
-worker; to publish an event the rule is on its type: POST for CREATED, PUT or PATCH for UPDATED, DELETE for DELETED.
+worker; only of a token of kind cli * names all of them. To publish an event the rule is on its type: POST for CREATED, PUT or PATCH for UPDATED, DELETE for DELETED.
 
 Examples:
 

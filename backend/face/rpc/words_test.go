@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
 	"carillon/backend/store/storetest"
 	carillonv1 "carillon/proto/carillon/v1"
@@ -97,5 +98,27 @@ func TestATooLargePayloadIsNamed(t *testing.T) {
 	}})
 	if d := detailsOf(err); connect.CodeOf(err) != connect.CodeResourceExhausted || len(d.fields) != 1 || d.fields[0] != "payload" || d.reason == "" || d.request == "" {
 		t.Errorf("%v, %+v", err, d)
+	}
+}
+
+// The rule for names is the same where a message is checked, where a schema is, and where a ref is read.
+func TestNamesHaveOneRule(t *testing.T) {
+	t.Parallel()
+	_, face, _ := furnished(t)
+	base, h2c := serve(t, face)
+	c := wires(h2c)["connect proto"].clients(base)
+	for _, name := range []string{"shop", "shop2", "aB", "my_shop", "my-shop", "Shop", "2shop", "shop.x", "", "shöp", strings.Repeat("s", cron.MaxNameBytes), strings.Repeat("s", cron.MaxNameBytes+1)} {
+		_, _, want := cron.ParseRef(name + ".v")
+		for what, spoil := range map[string]func(*carillonv1.Schema){
+			"module": func(s *carillonv1.Schema) { s.Module = name },
+			"verb":   func(s *carillonv1.Schema) { s.Verbs[0].Name = name },
+		} {
+			good := goodSchema()
+			spoil(good)
+			_, err := c.deploy.Plan(t.Context(), &carillonv1.PlanRequest{Schema: good, Digest: digest})
+			if got := err == nil; got != want || err != nil && !strings.HasPrefix(err.Error(), "invalid_argument: validation error") {
+				t.Errorf("a %s named %.40q: %v, and as a part of a ref %t", what, name, err, want)
+			}
+		}
 	}
 }
