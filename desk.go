@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	carillonv1 "carillon/proto/carillon/v1"
@@ -32,12 +32,13 @@ type desk struct {
 	grace      time.Duration
 	log        *slog.Logger
 	deployment func() string
-	client     *Client // for the verbs; nil without controllers
-	hands      chan task
-	idle       atomic.Int64  // goroutines that wait for a task
+	client     *Client       // for the verbs; nil without controllers
 	over       chan struct{} // closed when no task will come
 
 	mu        sync.Mutex
+	todo      []task // admitted; those before taken are somebody's
+	taken     int
+	idle      []*hand               // that wait for a task
 	runs      map[string]*execution // by run id, until the verb's goroutine ended
 	refs      map[string]int        // goroutines of a ref's cron runs that have not ended
 	abandoned int                   // of runs: answered without waiting for the verb
@@ -52,7 +53,7 @@ func newDesk(cfg Config, deployment func() string) *desk {
 	return &desk{
 		module: cfg.Module.Name, verbs: cfg.Verbs, capacity: cfg.Capacity, grace: cfg.Grace, log: cfg.Log,
 		deployment: deployment, runs: map[string]*execution{}, refs: map[string]int{},
-		past: newMemory(4096, 4<<20), changed: make(chan struct{}), hands: make(chan task), over: make(chan struct{}),
+		past: newMemory(4096, 4<<20), changed: make(chan struct{}), over: make(chan struct{}),
 	}
 }
 
@@ -60,27 +61,50 @@ func newDesk(cfg Config, deployment func() string) *desk {
 type execution struct {
 	run     Run
 	begun   time.Time
-	cancel  context.CancelCauseFunc
+	ctx     verbContext
+	first   [1]waiter // what waiters holds, mostly
 	waiters []waiter
 	outcome *carillonv1.CallResponse // set once the run is answered
 }
 
-// waiter is one that asked for a run and waits for its outcome; session is nil for a unary call.
+// waiter is one that asked for a run and waits for its outcome: a session, or who made a unary call.
 type waiter struct {
 	session *session
 	id      uint64
-	answer  func(*carillonv1.CallResponse)
+	tell    func(*carillonv1.CallResponse) // of a unary call
 }
 
-// take begins the run that req asks for, or answers at once when it may not begin or is known already. The answer is
-// given exactly once, unless leave withdraws the waiter before.
-func (d *desk) take(req *carillonv1.CallRequest, w waiter) {
-	d.mu.Lock()
-	resp := d.admit(req, w)
-	d.mu.Unlock()
-	if resp != nil {
-		w.answer(resp)
+func (w waiter) answer(resp *carillonv1.CallResponse) {
+	if w.session != nil {
+		w.session.answer(resp)
+		return
 	}
+	w.tell(resp)
+}
+
+// cancel ends the context of a run, for this reason unless it has ended before.
+func (e *execution) cancel(cause error) { e.ctx.end(context.Canceled, cause) }
+
+// atOnce is how many calls are admitted in one go.
+const atOnce = 64
+
+// take begins the runs that calls ask for, and answers at once where one may not begin or is known already. Each answer
+// is given exactly once, unless leave withdraws the waiter before.
+func (d *desk) take(w waiter, calls ...*carillonv1.CallRequest) {
+	for part := range slices.Chunk(calls, atOnce) {
+		var known []*carillonv1.CallResponse
+		d.mu.Lock()
+		for _, req := range part {
+			if resp := d.admit(req, w); resp != nil {
+				known = append(known, resp)
+			}
+		}
+		d.mu.Unlock()
+		for _, resp := range known {
+			w.answer(resp)
+		}
+	}
+	d.hurry()
 }
 
 // admit decides under the lock; nil means that w will be answered when the run ends.
@@ -147,15 +171,14 @@ func (d *desk) begin(req *carillonv1.CallRequest, fn Handler, w waiter) {
 			ID: req.GetRunId(), Ref: req.GetRef(), Job: JobID(req.GetJobId()), Tenant: req.GetTenant(), Attempt: int(req.GetAttempt()),
 			IdempotencyKey: req.GetIdempotencyKey(), Traceparent: req.GetTraceparent(), Deadline: now.Add(timeout),
 		},
-		begun:   now,
-		waiters: []waiter{w},
+		begun: now,
 	}
 	if s := req.GetSlot(); s != nil {
 		e.run.Slot = s.AsTime()
 	}
-	in := inside{run: &e.run, client: d.client, envelope: req.GetEnvelope(), progress: func(text string) { d.talk.say(e, text) }}
-	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), insideKey{}, in))
-	e.cancel = cancel
+	e.first[0] = w
+	e.waiters = e.first[:]
+	e.ctx.desk, e.ctx.e, e.ctx.envelope = d, e, req.GetEnvelope()
 	d.runs[e.run.ID] = e
 	if e.run.Job == "" {
 		d.refs[e.run.Ref]++
@@ -163,78 +186,12 @@ func (d *desk) begin(req *carillonv1.CallRequest, fn Handler, w waiter) {
 	if w.session != nil {
 		w.session.enter()
 	}
-	d.hand(task{ctx, e, fn, req.GetPayload()})
-}
-
-// task is a verb that is to run now.
-type task struct {
-	ctx     context.Context
-	e       *execution
-	fn      Handler
-	payload []byte
-}
-
-const (
-	maxIdle  = 256         // goroutines that wait for the next verb
-	idleTime = time.Second // and how long one does
-)
-
-// hand gives a task to a goroutine that waits, or to a new one: the stack of one that has run a verb is large enough for
-// the next.
-func (d *desk) hand(t task) {
-	select {
-	case d.hands <- t:
-	default:
-		go d.work(t)
-	}
-}
-
-// work runs one verb after the other. It ends when nothing comes for a while or enough others wait, and with a verb that
-// ends its goroutine.
-func (d *desk) work(t task) {
-	timer := time.NewTimer(idleTime)
-	defer timer.Stop()
-	for more := true; more; {
-		d.run(t.ctx, t.e, t.fn, t.payload)
-		if d.idle.Add(1) > maxIdle {
-			d.idle.Add(-1)
-			return
-		}
-		timer.Reset(idleTime)
-		select {
-		case t = <-d.hands:
-		case <-timer.C:
-			more = false
-		case <-d.over:
-			more = false
-		}
-		d.idle.Add(-1)
-	}
-}
-
-// run is one verb.
-func (d *desk) run(ctx context.Context, e *execution, fn Handler, payload []byte) {
-	ctx, stop := context.WithDeadlineCause(ctx, e.run.Deadline, errTimeout)
-	defer stop()
-	watch := context.AfterFunc(ctx, func() {
-		time.AfterFunc(d.grace, func() { d.abandon(ctx, e) })
-	})
-	s := said{failed: true}
-	defer func() { // also when the verb ends its goroutine
-		watch()
-		d.end(e, judge(ctx, e, s))
-		e.cancel(nil)
-	}()
-	if s.text = "not begun"; ctx.Err() != nil {
-		return
-	}
-	s.text = "the verb ended its goroutine"
-	s = guard(ctx, fn, payload, &e.run, d.log)
+	d.todo = append(d.todo, task{e, fn, req.GetPayload()})
 }
 
 // abandon answers a run whose verb ignores the end of its context. The verb goes on holding its place until it really
 // ends, since nothing can stop it.
-func (d *desk) abandon(ctx context.Context, e *execution) {
+func (d *desk) abandon(ctx *verbContext, e *execution) {
 	d.mu.Lock()
 	if d.runs[e.run.ID] != e || e.outcome != nil {
 		d.mu.Unlock()

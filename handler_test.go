@@ -110,7 +110,7 @@ func answerOf(t *testing.T, verb Handler, req *carillonv1.CallRequest, begun fun
 	defer close(d.over)
 	req.RunId, req.Ref, req.Deployment = "r1", "m.verb", "d1"
 	answer := make(chan *carillonv1.CallResponse, 1)
-	d.take(req, waiter{id: 1, answer: func(r *carillonv1.CallResponse) { answer <- r }})
+	d.take(waiter{id: 1, tell: func(r *carillonv1.CallResponse) { answer <- r }}, req)
 	if begun != nil {
 		begun(d)
 	}
@@ -223,8 +223,8 @@ func TestJobsOfAVerbOverlap(t *testing.T) {
 		defer close(d.over)
 		answers := make(chan *carillonv1.CallResponse, 10)
 		for i, job := range []string{"j1", "j2", "", "", "j3"} {
-			d.take(&carillonv1.CallRequest{RunId: fmt.Sprint("r", i), Ref: "m.verb", Deployment: "d1", Slot: timestamppb.Now(), JobId: job},
-				waiter{id: uint64(i), answer: func(r *carillonv1.CallResponse) { answers <- r }})
+			d.take(waiter{id: uint64(i), tell: func(r *carillonv1.CallResponse) { answers <- r }},
+				&carillonv1.CallRequest{RunId: fmt.Sprint("r", i), Ref: "m.verb", Deployment: "d1", Slot: timestamppb.Now(), JobId: job})
 		}
 		if got := <-answers; got.GetRunId() != "r3" || got.GetError() != "previous run still executing" {
 			t.Errorf("got %v", got)

@@ -151,7 +151,7 @@ type verbService struct {
 func (v *verbService) Call(ctx context.Context, req *carillonv1.CallRequest) (*carillonv1.CallResponse, error) {
 	answer := make(chan *carillonv1.CallResponse, 1)
 	id := v.unary.Add(1)
-	v.desk.take(req, waiter{id: id, answer: func(resp *carillonv1.CallResponse) { answer <- resp }})
+	v.desk.take(waiter{id: id, tell: func(resp *carillonv1.CallResponse) { answer <- resp }}, req)
 	select {
 	case resp := <-answer:
 		return resp, nil

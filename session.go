@@ -105,9 +105,7 @@ func (s *session) read(msg *carillonv1.AttachRequest, stream *connect.BidiStream
 	var err error
 	for ; err == nil; msg, err = stream.Receive() {
 		alive()
-		for _, call := range msg.GetCalls() {
-			s.desk.take(call, waiter{session: s, answer: s.answer})
-		}
+		s.desk.take(waiter{session: s}, msg.GetCalls()...)
 		s.desk.cancel(s, msg.GetCancelRunIds())
 		if n := msg.GetPing(); n != 0 {
 			s.mu.Lock()

@@ -21,7 +21,7 @@ func attached(t *testing.T, verbs Verbs) (*desk, *session, func(id, verb string)
 	go d.tend(ctx)
 	t.Cleanup(func() { stop(); close(d.over) })
 	return d, s, func(id, verb string) {
-		d.take(&carillonv1.CallRequest{RunId: id, Ref: "m." + verb, Deployment: "d1", JobId: "j" + id}, waiter{session: s, answer: s.answer})
+		d.take(waiter{session: s}, &carillonv1.CallRequest{RunId: id, Ref: "m." + verb, Deployment: "d1", JobId: "j" + id})
 	}
 }
 

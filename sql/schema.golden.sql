@@ -176,7 +176,7 @@ TABLE job_keys WITH (fillfactor=80)
     hash bytea NOT NULL
     expires_at timestamp with time zone
 
-TABLE jobs WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+TABLE jobs WITH (fillfactor=40, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     id bigint NOT NULL DEFAULT nextval('job_ids'::regclass)
     due_at timestamp with time zone NOT NULL
     created_at timestamp with time zone NOT NULL DEFAULT now()

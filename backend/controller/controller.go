@@ -151,7 +151,7 @@ func (h *house) build() (err error) {
 		Store: h.store, Lists: kept, Caller: caller{h.dispatch}, Clock: h.cluster.Clock(),
 		Cancel:     func(reason string) { h.dispatch.CancelAll(reason) },
 		StealDelay: t.StealDelay, Reset: t.Reset, Grace: t.Grace, MaxInFlight: h.cfg.MaxInFlight, Logger: h.log,
-		OnStart: h.metrics.onStart, OnVerdict: h.metrics.onVerdict, OnFired: h.onFired, Span: span,
+		OnStart: h.metrics.onStart, OnVerdict: h.metrics.onVerdict, OnFired: h.onFired, Span: ifTraced(span),
 	})
 	h.sweep, err = sweep.New(sweep.Config{
 		Keep: h.cfg.KeepDays, Known: h.scheduler.Known, Overdue: h.scheduler.Overdue, Freed: h.onFreed, Logger: h.log,
@@ -162,7 +162,7 @@ func (h *house) build() (err error) {
 	h.queue = queue.New(queue.Config{
 		Store: jobs{h.store}, Lists: notedJobs{jobs{h.store}, &h.upkeep}, Capacity: h.catalog, Caller: jobCaller{h.dispatch}, Clock: h.cluster.Clock(),
 		Hints: jobHints{h}, Unswept: func() int { return h.sweep.Stats().Unswept }, MaxInFlight: h.cfg.MaxInFlight, Logger: h.log,
-		OnStart: h.metrics.onJobStart, OnEnd: h.metrics.onJobEnd, OnAsked: h.onAsked, Span: jobSpan,
+		OnStart: h.metrics.onJobStart, OnEnd: h.metrics.onJobEnd, OnAsked: h.onAsked, Span: ifTraced(jobSpan),
 	})
 	h.triggers = trigger.New(trigger.Config{Store: kept, Windows: kept, OnMade: h.queue.Arrived, Logger: h.log})
 	h.deploy = deploy.New(deploy.Config{Store: h.store, Reachable: h.dispatch.Reachable, Changed: h.onChanged, Now: h.cluster.Clock().Now, Logger: h.log})

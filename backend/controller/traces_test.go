@@ -68,3 +68,16 @@ func TestSpansFromClaimToVerb(t *testing.T) {
 		}
 	}
 }
+
+// Where nobody exports spans the engines are not asked to make any.
+func TestNoSpansWithoutAnExporter(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+	if ifTraced(jobSpan) != nil || ifTraced(span) != nil {
+		t.Error("spans are made that nobody sees")
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
+	if ifTraced(jobSpan) == nil || ifTraced(span) == nil {
+		t.Error("no spans are made")
+	}
+}

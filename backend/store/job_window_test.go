@@ -245,3 +245,31 @@ func TestPlansFollowTheTable(t *testing.T) {
 	backlog(20_000, "ready")
 	check("of 20,000 that came when the window's index was the smaller one")
 }
+
+// A claim writes a new row beside the old one, whose room nobody can have before the claim has committed, and it comes for
+// all rows of a page at once: a page that has no such room for all of them costs each update its entries in every index.
+func TestClaimsOfABacklogStayHot(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	q := putQueue(t, db, "t", "m.v", 2)
+	batch := make([]job.Enqueue, 1000)
+	for i := range batch {
+		batch[i] = aJob(q)
+	}
+	var ids []job.ID
+	for _, j := range enqueue(t, db, batch...) {
+		ids = append(ids, j.ID)
+	}
+	for part := range slices.Chunk(ids, 250) {
+		claimAll(t, db, part...)
+	}
+	db.Store.Close() // sessions report what they counted as they end
+	var updates, hot int
+	waitFor(t, func() bool {
+		db.Scan("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'jobs'", nil, &updates, &hot)
+		return updates >= len(ids)
+	})
+	if hot < updates*9/10 {
+		t.Errorf("%d of %d updates are HOT", hot, updates)
+	}
+}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -65,7 +64,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	s.api = open("api", max(c.APIConns, 4), 15*time.Second, "plan_cache_mode", "force_custom_plan")
 	s.jobs.enqueue = open("enqueue", max(c.EnqueueConns, 2), 5*time.Second, jobPlans...)
 	s.jobs.claim = open("job claim", max(c.JobClaimConns, 3), 5*time.Second, jobPlans...)
-	s.jobs.end = open("job end", max(c.JobEndConns, 2), 5*time.Second, slices.Concat(jobPlans, []string{"enable_hashjoin", "on"})...)
+	s.jobs.end = open("job end", max(c.JobEndConns, 2), 5*time.Second, jobPlans...)
 	if err == nil {
 		err = s.check(ctx)
 	}

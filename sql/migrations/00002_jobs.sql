@@ -36,7 +36,9 @@ CREATE TABLE carillon.pauses (
 
 CREATE SEQUENCE carillon.job_ids CACHE 100;
 
--- Live work only. A claim changes nothing that an index names, so it is HOT; a retry moves due_at and is not.
+-- Live work only. A claim changes nothing that an index names, so it is HOT where the page has room; a retry moves due_at and
+-- is not. Claims come for all rows of a page at once, and a running row is larger than one that waits by run, controller and
+-- three times: less than half of a page is filled, so that all of them find room.
 -- Whoever makes a child, or ends one, locks the parent's row first (of several, in id order), then the child's: so
 -- children is the count of live rows that name the parent, and the last of them finds the parent blocked.
 CREATE TABLE carillon.jobs (
@@ -73,7 +75,7 @@ CREATE TABLE carillon.jobs (
     errors         jsonb,                  -- at most 20, oldest first
     CONSTRAINT running_names_its_run CHECK (
         state <> 'running' OR (run_id IS NOT NULL AND started_at IS NOT NULL AND deadline_at IS NOT NULL AND controller IS NOT NULL))
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- A window's order within its queue, and nothing that a claim changes. By id + 0: a look for an id must not be able to walk
 -- through this index, which costs nothing by the statistics of a moment when the table was empty.
 CREATE INDEX jobs_window ON carillon.jobs (queue_id, due_at, (id + 0));

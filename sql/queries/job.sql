@@ -185,30 +185,30 @@ DELETE FROM carillon.limits WHERE ref = sqlc.arg(ref)::text;
 -- free again, all in the same statement. No row for an input: the run is not current. A job that was cancelled in the
 -- run and did not succeed is cancelled. An error enters the list where a verdict is given. Children are ended only by who
 -- says so, and holds the locks of their parents (LockParents). What a success has done with, its event and its payload, goes.
--- What is compared by ANY can be found by the primary key and in no other way; the history's join with what the caller says
--- may be hashed.
+-- What is compared by ANY can be found by the primary key and in no other way. What the caller says of a job comes along with
+-- the row that goes: nothing is to be joined after that (final(a) is a.final, which sqlc does not know there).
 WITH a AS (
     SELECT unnest(sqlc.arg(ids)::bigint[]) AS id, unnest(sqlc.arg(run_ids)::uuid[]) AS run_id, unnest(sqlc.arg(states)::text[]) AS final,
-           unnest(sqlc.arg(outputs)::bytea[]) AS output, unnest(sqlc.arg(verdicts)::text[]) AS verdict, unnest(sqlc.arg(texts)::text[]) AS text,
-           unnest(sqlc.arg(progress)::text[]) AS progress
+           unnest(sqlc.arg(outputs)::bytea[]) AS output, unnest(sqlc.arg(verdicts)::text[]) AS fault, unnest(sqlc.arg(texts)::text[]) AS words,
+           unnest(sqlc.arg(progress)::text[]) AS told
     ORDER BY 1
 ), gone AS (
     DELETE FROM carillon.jobs j USING a
-    WHERE j.id = ANY (ARRAY[a.id]) AND j.run_id = ANY (ARRAY[a.run_id])
-      AND CASE WHEN a.id IS NOT NULL THEN j.state = 'running' AND (j.cancelled OR NOT sqlc.arg(if_cancelled)::bool)
+    WHERE j.id = ANY (ARRAY[a.id])
+      AND CASE WHEN a.id IS NOT NULL THEN j.run_id = a.run_id AND j.state = 'running' AND (j.cancelled OR NOT sqlc.arg(if_cancelled)::bool)
           AND (j.parent_id IS NULL OR sqlc.arg(children)::bool) END
-    RETURNING j.*
+    RETURNING j.*, final(a) AS final, output(a) AS output, fault(a) AS fault, words(a) AS words, told(a) AS told
 ), history AS (
     INSERT INTO carillon.job_history (id, ended_at, created_at, due_at, started_at, expires_at, slot, parent_id, parent_salt, cron_job_id, run_deployment, queue_id, salt,
         attempt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, state, run_id, controller, unique_key, progress, tags, payload, output, errors, trigger_id, envelope)
     SELECT g.id, now(), g.created_at, g.due_at, g.started_at, g.expires_at, g.slot, g.parent_id, g.parent_salt, g.cron_job_id, g.run_deployment, g.queue_id,
         g.salt, g.attempt, g.max_attempts, g.backoff_ms, g.backoff_max_ms, g.timeout_ms, g.priority,
-        CASE WHEN g.cancelled AND a.final <> 'succeeded' THEN 'cancelled' ELSE a.final END::carillon.job_status, g.run_id, g.controller, CASE WHEN a.final = 'failed' THEN g.unique_key END,
-        COALESCE(NULLIF(a.progress, ''), g.progress), g.tags, g.payload,
-        NULLIF(a.output, ''::bytea), CASE WHEN a.verdict = '' THEN g.errors ELSE carillon.add_error(g.errors,
-            jsonb_build_object('at', now(), 'started', g.started_at, 'attempt', g.attempt, 'run', g.run_id, 'verdict', a.verdict, 'text', a.text)) END,
-        g.trigger_id, CASE WHEN a.final = 'succeeded' THEN g.envelope - '{event,payload}'::text[] ELSE g.envelope END
-    FROM gone g JOIN a ON a.id = g.id AND a.run_id = g.run_id
+        CASE WHEN g.cancelled AND g.final <> 'succeeded' THEN 'cancelled' ELSE g.final END::carillon.job_status, g.run_id, g.controller, CASE WHEN g.final = 'failed' THEN g.unique_key END,
+        COALESCE(NULLIF(g.told, ''), g.progress), g.tags, g.payload,
+        NULLIF(g.output, ''::bytea), CASE WHEN g.fault = '' THEN g.errors ELSE carillon.add_error(g.errors,
+            jsonb_build_object('at', now(), 'started', g.started_at, 'attempt', g.attempt, 'run', g.run_id, 'verdict', g.fault, 'text', g.words)) END,
+        g.trigger_id, CASE WHEN g.final = 'succeeded' THEN g.envelope - '{event,payload}'::text[] ELSE g.envelope END
+    FROM gone g
 ), freed AS (
     DELETE FROM carillon.job_keys k USING gone g, carillon.queues q
     WHERE g.unique_key IS NOT NULL AND q.id = g.queue_id AND k.tenant = q.tenant AND k.kind = 'unique' AND k.key = g.unique_key
