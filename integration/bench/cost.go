@@ -51,12 +51,8 @@ func (b *bench) cost(ctx context.Context, controllers, round int) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer db.Close(context.WithoutCancel(ctx))
-	if b.counts { // for the sessions that come
-		for _, sql := range []string{"CREATE EXTENSION pg_stat_statements", fmt.Sprintf("ALTER DATABASE bench_%d SET pg_stat_statements.track = 'top'", b.made)} {
-			if _, err := db.Exec(ctx, sql); err != nil {
-				return fmt.Errorf("count statements: %w", err)
-			}
-		}
+	if err := b.countStatements(ctx, db); err != nil {
+		return err
 	}
 	p := &product{controllers: controllers}
 	s := &stand{subject: p, b: b, c: candidate{name: costName(controllers)}, db: db}
@@ -95,6 +91,19 @@ func (b *bench) cost(ctx context.Context, controllers, round int) error {
 		return fmt.Errorf("count the jobs: %w", err)
 	}
 	say("round %d: cost with %s: %s", round+1, s.c.name, time.Since(began).Round(100*time.Millisecond))
+	return nil
+}
+
+// countStatements has those counted of the sessions that come to the newest database.
+func (b *bench) countStatements(ctx context.Context, db *pgx.Conn) error {
+	if !b.counts {
+		return nil
+	}
+	for _, sql := range []string{"CREATE EXTENSION pg_stat_statements", fmt.Sprintf("ALTER DATABASE bench_%d SET pg_stat_statements.track = 'top'", b.made)} {
+		if _, err := db.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("count statements: %w", err)
+		}
+	}
 	return nil
 }
 

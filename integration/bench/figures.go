@@ -30,6 +30,11 @@ var columns = map[string][]string{
 	costLeg: {"backlog, jobs/s", "backlog, statements/job", "backlog, database CPU us/job", "backlog, controllers' CPU us/job",
 		"1000/s, statements/job", "1000/s, database CPU us/job", "1000/s, controllers' CPU us/job",
 		"idle, statements/s", "idle, database CPU ms/s"},
+	clockLeg: {"made/s", "fired/s", "ledger p50, ms", "ledger p99, ms", "ledger max, ms", "worst second's p99, ms", "verb p50, ms", "verb p99, ms", "verb max, ms"},
+	clockCostLeg: {"statements/s", "database CPU, ms/s", "controllers' CPU, ms/s", "statements/firing", "database CPU, us/firing", "controllers' CPU, us/firing",
+		"largest controller, MB", "start until ready, s"},
+	eventLeg: {"made/s", "first event, ms", "published/s", "matched, events/s", "jobs ended, events/s", "database CPU, us/event", "controllers' CPU, us/event",
+		"statements/event", "largest controller, MB", "100/s p50, ms", "100/s p99, ms"},
 }
 
 var titles = map[string]string{
@@ -37,14 +42,25 @@ var titles = map[string]string{
 	enqueueLeg: "Enqueue",
 	latencyLeg: "Enqueue to start",
 	costLeg:    "Cost of a job by number of controllers",
+
+	clockLeg:     "Triggers of the clock",
+	clockCostLeg: "What they cost",
+	eventLeg:     "Events",
 }
 
 // report is everything as Markdown.
 func (b *bench) report(took time.Duration) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "`go run . %s`, %s; %s; load before %s.\n\n", strings.Join(os.Args[1:], " "), took.Round(time.Second), b.machine, b.load)
-	fmt.Fprintf(&out, "Postgres: %s.\n\nMedian of %d rounds, and all of them. What runs where:\n\n", strings.Join(b.settings, ", "), b.rounds)
+	fmt.Fprintf(&out, "Postgres: %s.\n\n", strings.Join(b.settings, ", "))
 	all := b.all()
+	if len(all) > 0 || b.measures(costLeg) {
+		fmt.Fprintf(&out, "Median of %d rounds, and all of them. ", b.rounds)
+	}
+	fmt.Fprint(&out, "What runs where:\n\n")
+	if b.measures(clockLeg) || b.measures(eventLeg) {
+		fmt.Fprintln(&out, "- Triggers, measured once: three controllers and a runner are processes; triggers and events come by RPC")
+	}
 	for _, c := range all {
 		fmt.Fprintf(&out, "- %s: %s\n", c.name, c.where)
 	}
@@ -56,7 +72,22 @@ func (b *bench) report(took time.Duration) string {
 		if leg == costLeg {
 			names = costNames()
 		}
+		switch leg {
+		case clockLeg:
+			names = names[:0]
+			for _, rate := range b.firings {
+				names = append(names, clockRow(rate))
+			}
+		case eventLeg:
+			names = names[:0]
+			for _, n := range b.eventTriggers {
+				names = append(names, eventRow(n))
+			}
+		}
 		b.table(&out, leg, names)
+		if leg == clockLeg {
+			b.table(&out, clockCostLeg, names)
+		}
 	}
 	return out.String()
 }
@@ -90,9 +121,27 @@ func (b *bench) about(leg string) string {
 			b.jobs, batch, bulkProducers, b.leg)
 	case latencyLeg:
 		return fmt.Sprintf("From just before the call that enqueues to the worker's first instruction, by the machine's wall clock; %s at each rate in each round.", b.latency)
+	case costLeg:
+		return fmt.Sprintf("Carillon; jobs go to the controllers in turn. Backlog: %d jobs queued beforehand. 1000/s: single enqueues by RPC for %s, their inserts included. Statements are calls by "+
+			"pg_stat_statements (BEGIN and COMMIT are statements), those of heartbeats and other upkeep in the same time included: idle is that alone.", b.costJobs, steadyTime)
 	}
-	return fmt.Sprintf("Carillon; jobs go to the controllers in turn. Backlog: %d jobs queued beforehand. 1000/s: single enqueues by RPC for %s, their inserts included. Statements are calls by "+
-		"pg_stat_statements (BEGIN and COMMIT are statements), those of heartbeats and other upkeep in the same time included: idle is that alone.", b.costJobs, steadyTime)
+	return b.aboutTriggers(leg)
+}
+
+func (b *bench) aboutTriggers(leg string) string {
+	switch leg {
+	case clockLeg:
+		return fmt.Sprintf("%s triggers, made by RPC over %d connections; intervals of %s to %s, slots in whole seconds. Ledger: from the slot to its firing, by the database's clock. Verb: "+
+			"from the slot to the verb's begin in the runner. Slots of %s; each since the first trigger was made was fired once, and its job ran once.",
+			grouped(b.triggers), hands, b.shortest, 10*b.shortest, b.window)
+	case clockCostLeg:
+		return "In the same time: upkeep, firings, and their jobs until they ended. Statements are calls by pg_stat_statements (BEGIN and COMMIT are statements)."
+	case eventLeg:
+		return fmt.Sprintf("%s events, %d a call, %d publishers; every second one is for one trigger, any of all, and no other. Matched: from the first call until no event is left, so that all jobs "+
+			"exist; the runner works them meanwhile. First event: after all triggers were made, until its job has ended. 100/s: from just before a call with one event to the verb's begin, for %s.",
+			grouped(b.happen), eventBatch, eventPublishers, b.latency)
+	}
+	return ""
 }
 
 // cell is a median, and the rounds that it is of.

@@ -1,6 +1,7 @@
 // Command bench measures the job queue beside River and beside a hand-written pgx loop, in one run on one private,
 // durable Postgres: no-op jobs worked to completion, bulk and single enqueue, enqueue to start, and what a job costs the
-// database as controllers are added. It is a module of its own, so that a peer is no dependency of the product.
+// database as controllers are added. It is a module of its own, so that a peer is no dependency of the product. When asked
+// for, it also measures very many triggers of the clock, and events, on three controllers.
 //
 // Carillon runs as a user runs it: `carillon controller` is a process with its defaults, the runner is another one on
 // the SDK that is called over the stream, and jobs come by the JobService over the network. River and the hand-written
@@ -34,9 +35,16 @@ const (
 	enqueueLeg = "enqueue"
 	latencyLeg = "latency"
 	costLeg    = "cost"
+	clockLeg   = "triggers"
+	eventLeg   = "events"
+
+	clockCostLeg = "triggers, cost" // a second table of triggers
 )
 
-var legs = []string{workLeg, enqueueLeg, latencyLeg, costLeg}
+var (
+	queueLegs = []string{workLeg, enqueueLeg, latencyLeg, costLeg}
+	legs      = append(slices.Clone(queueLegs), clockLeg, eventLeg)
+)
 
 // options of one run.
 type options struct {
@@ -50,7 +58,16 @@ type options struct {
 	latency    time.Duration // of each rate in each round
 	capacity   int           // of the runner
 	sharedMB   int           // shared_buffers
-	out        string
+
+	triggers      int           // of the clock
+	firings       []float64     // rates a second, of all of them
+	shortest      time.Duration // interval of them
+	window        time.Duration // that each rate is measured for
+	eventTriggers []int
+	happen        int  // events of each burst
+	statements    bool // say which took most
+
+	out string
 }
 
 func (o options) measures(leg string) bool { return slices.Contains(o.only, leg) }
@@ -86,7 +103,7 @@ func exit(err error) {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	only := flags.String("only", strings.Join(legs, ","), "`legs` to measure, with commas")
+	only := flags.String("only", strings.Join(queueLegs, ","), "`legs` to measure, with commas; there are also "+clockLeg+" and "+eventLeg+", which take minutes and are measured in the first round only")
 	names := flags.String("candidates", "", "`names` of candidates, with commas: a part of each name is enough (all)")
 	flags.IntVar(&o.rounds, "rounds", 3, "rounds; each candidate once in a round")
 	flags.IntVar(&o.jobs, "jobs", 100_000, "jobs queued before they are worked")
@@ -96,6 +113,13 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.latency, "latency", 7*time.Second, "how long enqueue to start is measured at each rate in each round")
 	flags.IntVar(&o.capacity, "capacity", 1000, "calls in flight at Carillon's runner; River tuned has 1000 workers")
 	flags.IntVar(&o.sharedMB, "shared-buffers", 1024, "shared_buffers in MB")
+	flags.IntVar(&o.triggers, "triggers", 100_000, "triggers of the clock")
+	firings := flags.String("firings", "0,500,1500", "firings a second of all of them, with commas")
+	flags.DurationVar(&o.shortest, "shortest", time.Minute, "shortest interval of a trigger; the longest is ten times that")
+	flags.DurationVar(&o.window, "window", 90*time.Second, "how long triggers are measured at each rate")
+	eventTriggers := flags.String("event-triggers", "10,10000,100000", "numbers of event triggers, with commas")
+	flags.IntVar(&o.happen, "events", 50_000, "events published for each number of triggers")
+	flags.BoolVar(&o.statements, "statements", false, "say which statements took most while triggers are measured")
 	flags.StringVar(&o.out, "out", "", "`file` for the tables (stdout)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -109,10 +133,13 @@ func parse(args []string) (options, error) {
 			return o, fmt.Errorf("nothing is called %q: there are %s", leg, strings.Join(legs, ", "))
 		}
 	}
+	if err := o.readTriggers(*firings, *eventTriggers); err != nil {
+		return o, err
+	}
 	if *names != "" {
 		o.candidates = strings.Split(*names, ",")
 	}
-	if min(o.rounds, o.jobs, o.slowJobs, o.costJobs, o.capacity, o.sharedMB) < 1 || min(o.leg, o.latency) <= 0 {
+	if min(o.rounds, o.jobs, o.slowJobs, o.costJobs, o.capacity, o.sharedMB, o.triggers, o.happen) < 1 || min(o.leg, o.latency) <= 0 || o.window < 2*time.Second {
 		return o, errors.New("every number must be positive")
 	}
 	return o, nil
@@ -125,7 +152,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	all := b.all()
-	if len(all) == 0 && !o.measures(costLeg) {
+	if len(all) == 0 && !slices.ContainsFunc(o.only, func(leg string) bool { return leg == costLeg || leg == clockLeg || leg == eventLeg }) {
 		return errors.New("no candidate has such a name")
 	}
 	began := time.Now()
@@ -139,6 +166,9 @@ func run(ctx context.Context, o options) (err error) {
 		if err := b.costs(ctx, round); err != nil {
 			return cmp.Or(ctx.Err(), fmt.Errorf("cost, round %d: %w", round+1, err))
 		}
+	}
+	if err := b.belfries(ctx); err != nil {
+		return cmp.Or(ctx.Err(), err)
 	}
 	text := b.report(time.Since(began))
 	if o.out == "" {

@@ -24,6 +24,7 @@ type product struct {
 	controllers int
 
 	b       *bench
+	url     string
 	db      *pgx.Conn
 	parts   []*process // controllers, then the runner
 	runner  *process
@@ -33,14 +34,13 @@ type product struct {
 }
 
 func (p *product) open(ctx context.Context, b *bench, url string) (err error) {
-	p.b = b
+	p.b, p.url = b, url
 	if p.db, err = pgx.Connect(ctx, url); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	for i := range p.controllers {
 		// One after the other: the first one migrates.
-		c, err := spawn(b.dir, fmt.Sprintf("controller-%d", i), []string{"DATABASE_URL=" + url}, b.binary,
-			"controller", "--migrate", "--listen", "127.0.0.1:0", "--log-format", "text", "--log-level", "warn")
+		c, err := p.startController(i)
 		if err != nil {
 			return err
 		}
@@ -69,6 +69,11 @@ func (p *product) open(ctx context.Context, b *bench, url string) (err error) {
 		return fmt.Errorf("%w%s", err, p.said())
 	}
 	return p.hold(ctx)
+}
+
+func (p *product) startController(i int) (*process, error) {
+	return spawn(p.b.dir, fmt.Sprintf("controller-%d", i), []string{"DATABASE_URL=" + p.url}, p.b.binary,
+		"controller", "--migrate", "--listen", "127.0.0.1:0", "--log-format", "text", "--log-level", "warn")
 }
 
 func (p *product) said() string {

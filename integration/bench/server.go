@@ -48,7 +48,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 	if b.dir, err = os.MkdirTemp("", "carillon-jobs-bench-"); err != nil {
 		return err
 	}
-	if b.measures(costLeg) || slices.ContainsFunc(b.all(), func(c candidate) bool { return c.processes }) {
+	if b.measures(costLeg) || b.measures(clockLeg) || b.measures(eventLeg) || slices.ContainsFunc(b.all(), func(c candidate) bool { return c.processes }) {
 		if err := b.build(ctx); err != nil {
 			return err
 		}
