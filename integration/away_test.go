@@ -29,7 +29,7 @@ func TestAnOutageOfPostgresMakesNobodyLookDead(t *testing.T) {
 	}
 	m, _ := c.Up(t, verbs...)
 	cluster.Let(t, 2*time.Second)
-	cluster.PartOfSecond(t, 300*time.Millisecond) // naps are in flight
+	c.InFlight(t, m, "nap", "")
 	// One controller stands still at the return: its heartbeat is as old as the outage then, and that must prove nothing.
 	slow := c.Live()[1]
 	from := crashPostgres(t, c)

@@ -25,7 +25,7 @@ func TestARedeployLosesAndDoublesNothing(t *testing.T) {
 	was := m.Deployment()
 	c.Change(t, m, next...)
 	c.StartRunner(t, m)
-	cluster.PartOfSecond(t, 300*time.Millisecond) // naps of the old version are in flight
+	c.InFlight(t, m, "nap", "") // of the old version
 	switched := time.Now()
 	if got := c.Deploy(t, c.Live()[1], m); got.GetReplaced() != was {
 		t.Errorf("the deploy replaced %q, want %q", got.GetReplaced(), was)

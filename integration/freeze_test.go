@@ -24,7 +24,7 @@ func TestAFrozenControllersLateEndsAreRefused(t *testing.T) {
 	cluster.Let(t, 2*time.Second)
 	victim := c.Live()[2]
 	before := victim.Metric(t, "carillon_late_ends_total")
-	cluster.PartOfSecond(t, 300*time.Millisecond)
+	c.InFlight(t, m, "nap", victim.Key)
 	frozen := c.Stop(t, victim)
 	cluster.Let(t, max(seconds(t, 11), 11*time.Second)) // hard timeout is 4 s, the lease 6 s
 	c.Cont(t, victim)

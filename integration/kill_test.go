@@ -24,9 +24,10 @@ func TestKillingAnOwnerLosesNoSlot(t *testing.T) {
 	var deaths []death
 	for began := time.Now(); len(deaths) == 0 || time.Since(began) < seconds(t, 5); {
 		cluster.Let(t, 2*time.Second)
-		cluster.PartOfSecond(t, time.Duration(100+rng.IntN(400))*time.Millisecond)
 		live := c.Live()
 		victim := live[rng.IntN(len(live))]
+		c.InFlight(t, m, "nap", victim.Key)
+		cluster.Let(t, time.Duration(rng.IntN(300))*time.Millisecond)
 		deaths = append(deaths, death{victim.Key, c.Kill9(t, victim, 0)})
 		cluster.Let(t, 9*time.Second)
 		if isLong() {
@@ -50,13 +51,13 @@ func TestKillingAnOwnerLosesNoSlot(t *testing.T) {
 			}
 		}
 		next := nextStarts(h, d.at, inFlight)
-		if worst := slices.Max(next); worst > time.Second {
+		if worst := slices.Max(next); worst > time.Second && !c.Strained(d.at, d.at.Add(3*time.Second)) {
 			t.Errorf("a job that was not in flight started %v after its first slot after the kill, want at most 1 s", worst)
 		}
 		if lost == 0 || lost > 500 {
 			t.Errorf("%d runs were lost with the controller, want some of those in flight", lost)
 		}
-		if freed > 8*time.Second {
+		if freed > 8*time.Second && !c.Strained(d.at, d.at.Add(8*time.Second)) {
 			t.Errorf("the last lost run was freed %v after the kill, want at most 8 s", freed)
 		}
 		slices.Sort(next)
@@ -90,8 +91,8 @@ func TestADrainedControllerFinishesItsRuns(t *testing.T) {
 	verbs := slices.Concat(cluster.Verbs(60, "nap800"), cluster.Verbs(60, "v"))
 	m, _ := c.Up(t, verbs...)
 	cluster.Let(t, 2*time.Second)
-	cluster.PartOfSecond(t, 300*time.Millisecond)
 	leaving := c.Live()[1]
+	c.InFlight(t, m, "nap", leaving.Key)
 	asked := time.Now()
 	c.Term(t, leaving)
 	gone := time.Now()

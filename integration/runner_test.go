@@ -76,11 +76,11 @@ func TestAKilledRunnerFailsItsCallsOnly(t *testing.T) {
 	m, first := c.Up(t, slices.Concat(cluster.Verbs(30, "v"), cluster.Verbs(30, "nap600"))...)
 	second := c.StartRunner(t, m)
 	cluster.Let(t, 3*time.Second) // every controller has found both
-	cluster.PartOfSecond(t, 300*time.Millisecond)
+	c.InFlight(t, m, "nap", "")
 	c.KillRunner(t, m, first, time.Second)
 	between := time.Now()
 	cluster.Let(t, 3*time.Second)
-	cluster.PartOfSecond(t, 300*time.Millisecond)
+	c.InFlight(t, m, "nap", "")
 	none := time.Now()
 	second.Kill()
 	cluster.Let(t, 2*time.Second)

@@ -8,8 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"strings"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -44,8 +43,6 @@ func serveRunner(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	text, err := protojson.Marshal(&carillonv1.Schema{
 		Module: module, Language: schema.Go,
 		Verbs: []*carillonv1.Verb{{Name: verb, Request: "Task", Response: schema.Unit}, {Name: ringVerb, Request: "Chime", Response: schema.Unit}},
@@ -58,18 +55,18 @@ func serveRunner(args []string) error {
 	}
 	n, m := &notes{}, &marks{}
 	go func() {
-		defer stop()
 		answer(os.Stdin, os.Stdout, n, m)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 	}()
-	return carillon.Serve(ctx, carillon.Config{
-		Module: carillon.Module{Name: module, Language: schema.Go, Digest: "0badcafe0badcafe", Schema: string(text)},
-		Verbs: carillon.Verbs{verb: carillon.Takes(func(_ context.Context, t task) error {
+	// As the code does that `carillon build` generates.
+	os.Args = append(os.Args[:1], "-controller", *controllers, "-capacity", strconv.Itoa(*capacity), "-deploy", "-drain", "1s")
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	carillon.Main(carillon.Module{Name: module, Language: schema.Go, Digest: "0badcafe0badcafe", Schema: string(text)},
+		carillon.Verbs{verb: carillon.Takes(func(_ context.Context, t task) error {
 			n.ran(t)
 			return nil
-		}), ringVerb: carillon.Takes(m.ring)},
-		Controllers: strings.Split(*controllers, ","), Capacity: *capacity, Deploy: true, Drain: time.Second,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	})
+		}), ringVerb: carillon.Takes(m.ring)})
+	return nil
 }
 
 // answer serves the questions until there are no more.

@@ -104,6 +104,7 @@ func Start(ctx context.Context) (_ *Cluster, err error) {
 	var watchers sync.WaitGroup
 	watchers.Go(func() { c.watch(watch) })
 	watchers.Go(func() { c.feel(watch) })
+	watchers.Go(func() { c.crowded(watch) })
 	c.stopWatch = func() { stop(); watchers.Wait() }
 	return c, nil
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,21 @@ func (c *Cluster) Quiesce(t testing.TB, modules ...*Module) {
 			}
 		}
 		return nil
+	})
+}
+
+// InFlight waits until runs of these verbs began a moment ago, at one controller or at any: for faults that shall hit runs
+// in flight, on a machine that is late itself.
+func (c *Cluster) InFlight(t testing.TB, m *Module, prefix, controller string) {
+	t.Helper()
+	Eventually(t, 10*time.Second, "a run in flight", func() error {
+		var n int
+		err := c.SQL.QueryRow(t.Context(), `SELECT count(*) FROM carillon.cron_jobs WHERE state = 'executing' AND starts_with(ref, $1) AND controller LIKE $2
+			AND started_at > now() - interval '200 ms'`, m.Name+"."+prefix, cmp.Or(controller, "%")).Scan(&n)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("no run of %s.%s began within 200 ms", m.Name, prefix)
+		}
+		return err
 	})
 }
 

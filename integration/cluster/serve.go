@@ -23,11 +23,12 @@ func (c *Cluster) Serve(t testing.TB, module string, verbs carillon.Verbs) {
 	}
 	schema := fmt.Sprintf(`{"module":%q,"language":"go","verbs":[%s]}`, module, strings.Join(list, ","))
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", schema, c.name()))
+	digest := hex.EncodeToString(sum[:])
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() {
 		ended <- carillon.Serve(ctx, carillon.Config{
-			Module: carillon.Module{Name: module, Language: "go", Digest: hex.EncodeToString(sum[:]), Schema: schema}, Verbs: verbs,
+			Module: carillon.Module{Name: module, Language: "go", Digest: digest, Schema: schema}, Verbs: verbs,
 			Controllers: strings.Split(c.URLs(), ","), Token: c.token, Deploy: true, Log: slog.New(slog.DiscardHandler),
 		})
 	}()
@@ -50,7 +51,7 @@ func (c *Cluster) Serve(t testing.TB, module string, verbs carillon.Verbs) {
 			return err
 		}
 		for _, d := range res.GetDeployments() {
-			if d.GetModule() == module {
+			if d.GetDigest() == digest && d.GetActive() { // it is known before that
 				return nil
 			}
 		}

@@ -28,7 +28,7 @@ func (c *Cluster) Client(t testing.TB) *carillon.Client {
 	return client
 }
 
-// Strained says whether the machine stood still at some time between two instants, or shortly before.
+// Strained says whether the machine stood still or was crowded at some time between two instants, or shortly before.
 func (c *Cluster) Strained(from, to time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -81,7 +82,7 @@ func (c *Cluster) feel(ctx context.Context) {
 	}
 }
 
-// strained shows for how long the machine stood still.
+// strained shows for how long the machine stood still or was crowded.
 func (c *Cluster) strained(t testing.TB) {
 	t.Helper()
 	c.mu.Lock()
@@ -94,6 +95,38 @@ func (c *Cluster) strained(t testing.TB) {
 		}
 	}
 	if c.felt = len(c.faults); n > 0 {
-		t.Logf("the machine stood still %d times, for %v in all: what was late then is not judged", n, sum.Round(time.Millisecond))
+		t.Logf("the machine stood still or was crowded %d times, for %v in all: what was late then is not judged", n, sum.Round(time.Millisecond))
+	}
+}
+
+const (
+	crowdWork = 20 * time.Millisecond // of a processor, each second
+	crowdMost = 3                     // it takes so many times as long where others want the processors, too
+)
+
+// crowded notes when others took the processors: when a little work took much longer than it takes. It is done while the
+// cluster rests, long after a second's starts: what the cluster itself needs is no excuse.
+func (c *Cluster) crowded(ctx context.Context) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		now := time.Now()
+		timer := time.NewTimer(now.Truncate(time.Second).Add(time.Second + 700*time.Millisecond).Sub(now))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		spent, ok := threadCPU()
+		if !ok {
+			return
+		}
+		for used := spent; used-spent < crowdWork && time.Since(began) < time.Second; used, _ = threadCPU() {
+		}
+		if took := time.Since(began); took > crowdMost*crowdWork {
+			c.Fault(checker.Fault{Kind: checker.Load, From: began.Truncate(time.Second), To: began.Add(took), Recovery: 2 * time.Second})
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // starter is a thread that starts the children and never ends: Linux ends a child with the thread that started it, and
@@ -25,4 +26,12 @@ func startTied(cmd *exec.Cmd) error {
 	done := make(chan error)
 	starter() <- func() { done <- cmd.Start() }
 	return <-done
+}
+
+// threadCPU is the processor time of the calling thread.
+func threadCPU() (time.Duration, bool) {
+	const ofThread = 1 // RUSAGE_THREAD
+	var u syscall.Rusage
+	err := syscall.Getrusage(ofThread, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err == nil
 }

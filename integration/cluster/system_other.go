@@ -2,6 +2,11 @@
 
 package cluster
 
-import "os/exec"
+import (
+	"os/exec"
+	"time"
+)
 
 func startTied(cmd *exec.Cmd) error { return cmd.Start() }
+
+func threadCPU() (time.Duration, bool) { return 0, false }
