@@ -20,6 +20,7 @@ var floors = map[string][]string{
 	"house":   {"backend/controller"},
 	"face":    {"backend/face/cozy", "backend/face/rpc"},
 	"engine":  {"backend/engine/cluster", "backend/engine/deploy", "backend/engine/dispatch", "backend/engine/queue", "backend/engine/scheduler", "backend/engine/sweep", "backend/engine/trigger"},
+	"tool":    {"backend/engine/loop"}, // of engines alone
 	"adapter": {"backend/store", "backend/devdb", "backend/module"},
 	"noun":    {"backend/core/cron", "backend/core/deployment", "backend/core/job", "backend/core/trigger", "backend/core/permission", "backend/core/ring", "backend/core/schedule", "backend/core/schema"},
 	"sdk":     {"."},
@@ -33,7 +34,8 @@ var mayImport = map[string][]string{
 	"bench":   {"house", "engine", "adapter", "noun", "proto", "sdk"},
 	"house":   {"face", "engine", "adapter", "noun", "proto"},
 	"face":    {"engine", "noun", "proto"},
-	"engine":  {"noun", "proto"},
+	"engine":  {"noun", "proto", "tool"},
+	"tool":    {},
 	"adapter": {"noun", "sql"},
 	"noun":    {"noun"},
 	"sdk":     {"proto"},

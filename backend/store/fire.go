@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -314,15 +312,4 @@ func whyNotFired(j cron.Job) error {
 		return fmt.Errorf("%w: the job before of %s has not ended, or its module is scaled to 0", cron.ErrPrecond, j.Ref)
 	}
 	return fmt.Errorf("%w: %d jobs of %s have not ended, or its module is scaled to 0", cron.ErrPrecond, cron.MaxLive, j.Ref)
-}
-
-// newSalts are the chance in the public ids of jobs.
-func newSalts(n int) []int32 {
-	raw := make([]byte, 4*n)
-	rand.Read(raw)
-	salts := make([]int32, n)
-	for i := range salts {
-		salts[i] = int32(binary.LittleEndian.Uint32(raw[4*i:]))
-	}
-	return salts
 }

@@ -3,6 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -266,4 +268,15 @@ func noRows(err error) error {
 		return nil
 	}
 	return err
+}
+
+// newSalts are the chance in the public ids of jobs.
+func newSalts(n int) []int32 {
+	raw := make([]byte, 4*n)
+	rand.Read(raw)
+	salts := make([]int32, n)
+	for i := range salts {
+		salts[i] = int32(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return salts
 }

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -101,11 +99,10 @@ func (s *Store) enqueueParts(ctx context.Context, controller string, grace time.
 
 func (s *Store) enqueueOnce(ctx context.Context, controller string, grace time.Duration, batch []job.Enqueue) ([]job.Enqueued, error) {
 	e := enqueuing{controller: controller, grace: grace, batch: batch, out: make([]job.Enqueued, len(batch)), insert: make([]bool, len(batch))}
-	salts := make([]byte, 4*len(batch))
-	rand.Read(salts)
+	salts := newSalts(len(batch))
 	keyed, children := 0, false
 	for i, b := range batch {
-		e.out[i].Salt, e.insert[i] = int32(binary.LittleEndian.Uint32(salts[4*i:])), true
+		e.out[i].Salt, e.insert[i] = salts[i], true
 		if b.Unique != "" || b.Idempotency != "" {
 			keyed++
 		}

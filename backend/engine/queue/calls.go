@@ -9,6 +9,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/engine/loop"
 )
 
 const (
@@ -110,7 +111,7 @@ func (q *Queue) call(runs []*run) {
 		}
 	}
 	q.mu.Unlock()
-	ringAll(q.claimBells)
+	loop.RingAll(q.claimBells)
 	for _, id := range late {
 		q.cfg.Caller.Cancel(id, reasonDrain)
 	}
@@ -156,8 +157,8 @@ func (q *Queue) done(id cron.RunID, o job.Outcome) {
 	q.calmer()
 	ref := r.claimed.Ref
 	q.mu.Unlock()
-	ringAll(q.endBells)
-	ringAll(q.claimBells)
+	loop.RingAll(q.endBells)
+	loop.RingAll(q.claimBells)
 	if q.cfg.OnEnd != nil {
 		q.cfg.OnEnd(ref, o.Verdict)
 	}

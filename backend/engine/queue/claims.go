@@ -2,12 +2,12 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/engine/loop"
 )
 
 // A claim lane claims what is due for verbs whose runners have room: at once, and again when the last claim came back.
@@ -17,19 +17,19 @@ const (
 	fullPoll = 250 * time.Millisecond // a limit without a place is tried again, less up to a half
 )
 
-func (q *Queue) claimLane(ctx context.Context, b bell) {
+func (q *Queue) claimLane(ctx context.Context, b loop.Bell) {
 	failures := 0
 	for ctx.Err() == nil {
 		batch, ok, wait := q.nextBatch()
 		if !ok {
-			rest(ctx, wait, b)
+			loop.Rest(ctx, wait, b)
 			continue
 		}
 		if err := q.claim(ctx, batch); err != nil {
 			failures++
-			after := backoff(failures)
+			after := loop.Backoff(failures)
 			q.log.WarnContext(ctx, "jobs not claimed", "jobs", len(batch.picks), "error", err, "again_in", after)
-			rest(ctx, after, nil)
+			loop.Rest(ctx, after, nil)
 			continue
 		}
 		failures = 0
@@ -56,7 +56,7 @@ func (q *Queue) nextBatch() (b batch, ok bool, wait time.Duration) {
 	}
 	b = q.outbox[0]
 	if q.outbox = q.outbox[1:]; len(q.outbox) > 0 {
-		ringAll(q.claimBells)
+		loop.RingAll(q.claimBells)
 	}
 	return b, true, 0
 }
@@ -72,10 +72,10 @@ func (q *Queue) takeBatches(limit int) {
 	}
 	q.claims += n
 	if n == limit { // there may be more
-		ringAll(q.claimBells)
+		loop.RingAll(q.claimBells)
 	}
 	if len(q.plan.wants) > 0 {
-		q.refillBell.ring()
+		q.refillBell.Ring()
 	}
 }
 
@@ -101,7 +101,7 @@ func (q *Queue) claim(ctx context.Context, b batch) error {
 	q.mu.Lock()
 	before := q.rawNow()
 	q.mu.Unlock()
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	won, over, err := q.cfg.Store.ClaimJobs(stmt, claims, b.ref)
 	cancel()
 	q.call(q.claimed(b, won, over, err, before))
@@ -125,7 +125,7 @@ func (q *Queue) claimed(b batch, won []job.Claimed, over []job.Claim, err error,
 		q.observe(before, won[0].Started)
 	}
 	q.plan.advance(q.now())
-	unknown := outcomeUnknown(err)
+	unknown := loop.OutcomeUnknown(err)
 	lost := 0
 	for _, k := range b.picks {
 		r := q.runs[k.run]
@@ -162,33 +162,13 @@ func (q *Queue) claimed(b batch, won []job.Claimed, over []job.Claim, err error,
 
 // calmer notes that less is in flight than before; q.mu is held.
 func (q *Queue) calmer() {
-	q.quiet.ring()
+	q.quiet.Ring()
 	if q.full {
 		q.full = false
-		ringAll(q.claimBells)
+		loop.RingAll(q.claimBells)
 	}
 }
 
 // doubt has the sweep look for runs in this controller's name that it does not know: a statement may have been done
 // whose answer was lost; q.mu is held.
 func (q *Queue) doubt() { q.doubtAt = time.Now() }
-
-// outcomeUnknown says that a failed statement may have been done all the same.
-func outcomeUnknown(err error) bool {
-	switch e := err.(type) {
-	case nil:
-		return false
-	case interface{ Unknown() bool }:
-		return e.Unknown()
-	case interface{ Unwrap() error }:
-		return outcomeUnknown(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		for _, part := range e.Unwrap() {
-			if outcomeUnknown(part) {
-				return true
-			}
-		}
-		return false
-	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-}

@@ -6,6 +6,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/engine/loop"
 )
 
 // An end lane sends what gathered while its last statements were under way: the jobs that are over, and those that
@@ -29,7 +30,7 @@ func (q *Queue) end(w waitingEnd) {
 	}
 }
 
-func (q *Queue) endLane(ctx context.Context, b bell) {
+func (q *Queue) endLane(ctx context.Context, b loop.Bell) {
 	limit, failures := q.cfg.EndBatch, 0
 	for ctx.Err() == nil {
 		n, err := q.sendGathered(ctx, limit)
@@ -38,11 +39,11 @@ func (q *Queue) endLane(ctx context.Context, b bell) {
 			// What the database refuses for good must not keep its neighbours: ever smaller batches part them.
 			failures++
 			limit = max(1, n/2)
-			after := backoff(failures)
+			after := loop.Backoff(failures)
 			q.log.WarnContext(ctx, "ends of jobs not written", "ends", n, "error", err, "again_in", after)
-			rest(ctx, after, nil)
+			loop.Rest(ctx, after, nil)
 		case n == 0:
-			rest(ctx, time.Minute, b)
+			loop.Rest(ctx, time.Minute, b)
 		default:
 			failures, limit = 0, min(2*limit, q.cfg.EndBatch)
 		}
@@ -99,7 +100,7 @@ func (q *Queue) sendEnds(ctx context.Context, batch []waitingEnd, send func(cont
 	for i, w := range batch {
 		ends[i] = w.End
 	}
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	answers, err := send(stmt, ends)
 	cancel()
 	byRun := make(map[cron.RunID]*job.Ended, len(answers))
@@ -124,9 +125,9 @@ func (q *Queue) sendEnds(ctx context.Context, batch []waitingEnd, send func(cont
 		}
 		q.ended(ctx, w, a, now)
 	}
-	q.quiet.ring()
+	q.quiet.Ring()
 	q.calmer()
-	ringAll(q.claimBells)
+	loop.RingAll(q.claimBells)
 	return err
 }
 

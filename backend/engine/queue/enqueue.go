@@ -9,6 +9,7 @@ import (
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
 	"carillon/backend/core/ring"
+	"carillon/backend/engine/loop"
 )
 
 // An enqueue lane inserts the jobs that gathered while its last statement was under way. There is no timer: alone, a
@@ -105,7 +106,7 @@ func (q *Queue) submit(p *piece) error {
 	}
 	q.intake = append(q.intake, p)
 	q.waits(p, 1)
-	ringAll(q.enqueueBells)
+	loop.RingAll(q.enqueueBells)
 	return nil
 }
 
@@ -132,16 +133,16 @@ func (q *Queue) await(ctx context.Context, p *piece) ([]job.Enqueued, error) {
 				break
 			}
 		}
-		q.quiet.ring()
+		q.quiet.Ring()
 	}
 	return nil, context.Cause(ctx)
 }
 
-func (q *Queue) enqueueLane(ctx context.Context, b bell) {
+func (q *Queue) enqueueLane(ctx context.Context, b loop.Bell) {
 	for ctx.Err() == nil {
 		batch := q.takeIntake()
 		if len(batch) == 0 {
-			rest(ctx, time.Minute, b)
+			loop.Rest(ctx, time.Minute, b)
 			continue
 		}
 		if err := q.insert(ctx, batch); err != nil {
@@ -179,7 +180,7 @@ func (q *Queue) insert(ctx context.Context, pieces []*piece) (err error) {
 	defer func() {
 		q.mu.Lock()
 		q.inserts--
-		q.quiet.ring()
+		q.quiet.Ring()
 		q.mu.Unlock()
 		for _, p := range pieces {
 			n := min(len(answers), len(p.jobs))
@@ -198,7 +199,7 @@ func (q *Queue) insert(ctx context.Context, pieces []*piece) (err error) {
 		return err
 	}
 	batch, runs, before := q.prepare(jobs)
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	answers, err = q.cfg.Store.EnqueueJobs(stmt, batch)
 	cancel()
 	answers = answers[:min(len(answers), len(batch))]
@@ -230,7 +231,7 @@ func (q *Queue) resolve(ctx context.Context, jobs []job.New) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	queues, err := q.cfg.Lists.PutQueues(stmt, unknown)
 	cancel()
 	if err != nil {
@@ -302,7 +303,7 @@ func (q *Queue) inserted(batch []job.Enqueue, runs []*run, answers []job.Enqueue
 		}
 		if r != nil {
 			q.unreserve(r)
-			if i < len(answers) && outcomeUnknown(answers[i].Err) {
+			if i < len(answers) && loop.OutcomeUnknown(answers[i].Err) {
 				q.doubt()
 			}
 		}
@@ -315,12 +316,12 @@ func (q *Queue) inserted(batch []job.Enqueue, runs []*run, answers []job.Enqueue
 	q.counters.enqueued.Add(int64(len(answers)))
 	q.counters.inserts.Add(1)
 	q.counters.startedAtOnce.Add(int64(len(begun)))
-	if outcomeUnknown(err) && len(answers) < len(batch) {
+	if loop.OutcomeUnknown(err) && len(answers) < len(batch) {
 		q.doubt()
 	}
 	if ready || len(begun) < len(runs) {
 		q.calmer()
-		ringAll(q.claimBells)
+		loop.RingAll(q.claimBells)
 	}
 	return begun
 }
@@ -335,7 +336,7 @@ func (q *Queue) arrived(queue int32, id int64, due, expires, now micros) {
 		q.plan.enter(w, id, due, expires, now+q.cfg.Ahead.Microseconds())
 		if q.plan.hungry(w) {
 			q.plan.wants[w] = struct{}{}
-			q.refillBell.ring()
+			q.refillBell.Ring()
 		}
 	}
 }

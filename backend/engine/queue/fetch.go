@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carillon/backend/core/job"
+	"carillon/backend/engine/loop"
 )
 
 // The keeper lists the queues each second and reads every window from its start: jobs that committed late, retries,
@@ -20,23 +21,23 @@ const (
 
 func (q *Queue) keep(ctx context.Context) {
 	failures := 0
-	nextVisit := time.Now().Add(jittered(q.cfg.Overdue))
+	nextVisit := time.Now().Add(loop.Jittered(q.cfg.Overdue))
 	for ctx.Err() == nil {
 		visit, began := !time.Now().Before(nextVisit), time.Now()
 		err := q.round(ctx, visit)
 		if visit {
-			nextVisit = time.Now().Add(jittered(q.cfg.Overdue))
+			nextVisit = time.Now().Add(loop.Jittered(q.cfg.Overdue))
 		}
 		if err != nil {
 			failures++
 			q.log.WarnContext(ctx, "queues not read", "error", err)
-			rest(ctx, backoff(failures), nil)
+			loop.Rest(ctx, loop.Backoff(failures), nil)
 			continue
 		}
 		failures = 0
 		gap := min(max(leastGap, 4*time.Since(began)), q.cfg.Refetch)
-		rest(ctx, gap, nil) // whoever rings often is heard a little later, and takes a fifth of the time at most
-		rest(ctx, q.cfg.Refetch-gap, q.fetchBell)
+		loop.Rest(ctx, gap, nil) // whoever rings often is heard a little later, and takes a fifth of the time at most
+		loop.Rest(ctx, q.cfg.Refetch-gap, q.fetchBell)
 	}
 }
 
@@ -45,7 +46,7 @@ func (q *Queue) round(ctx context.Context, visit bool) error {
 	q.mu.Lock()
 	q.refetch = false
 	q.mu.Unlock()
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	queues, err := q.cfg.Lists.ListQueues(stmt)
 	cancel()
 	if err != nil {
@@ -119,7 +120,7 @@ func (q *Queue) fetch(ctx context.Context, windows []*window, start bool, page i
 	if len(asked) == 0 {
 		return nil
 	}
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	rows, dbNow, err := q.cfg.Lists.FetchWindow(stmt, cuts, own, q.cfg.Ahead, page)
 	cancel()
 	q.counters.fetches.Add(1)
@@ -137,9 +138,9 @@ func (q *Queue) fetch(ctx context.Context, windows []*window, start bool, page i
 	for i, w := range asked {
 		q.plan.fetched(w, froms[i], began, page, byQueue[w.id])
 	}
-	ringAll(q.claimBells)
+	loop.RingAll(q.claimBells)
 	if len(q.plan.wants)+len(q.asked) > 0 {
-		q.refillBell.ring()
+		q.refillBell.Ring()
 	}
 	return nil
 }
@@ -157,7 +158,7 @@ func (q *Queue) visit(ctx context.Context) error {
 	q.mu.Lock()
 	began := q.plan.lastStamp
 	q.mu.Unlock()
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	rows, _, err := q.cfg.Lists.FetchOverdue(stmt, q.cfg.Overdue, probePage)
 	cancel()
 	if err != nil {
@@ -170,7 +171,7 @@ func (q *Queue) visit(ctx context.Context) error {
 	for id, w := range q.plan.windows {
 		q.plan.visited(w, began, byQueue[id], q.owns)
 	}
-	ringAll(q.claimBells)
+	loop.RingAll(q.claimBells)
 	return nil
 }
 
@@ -183,7 +184,7 @@ func (q *Queue) expire(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	defer cancel()
 	_, woken, err := q.cfg.Lists.ExpireJobs(stmt, ids)
 	if err != nil {
@@ -207,11 +208,11 @@ func (q *Queue) refill(ctx context.Context) {
 		if err != nil {
 			failures++
 			q.log.WarnContext(ctx, "windows not read", "error", err)
-			rest(ctx, backoff(failures), nil)
+			loop.Rest(ctx, loop.Backoff(failures), nil)
 			continue
 		}
 		failures = 0
-		rest(ctx, time.Minute, q.refillBell)
+		loop.Rest(ctx, time.Minute, q.refillBell)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"carillon/backend/engine/loop"
 )
 
 // The teller tells the owners of other shards that there is something new in a queue. For each owner one call is under
@@ -27,7 +29,7 @@ func (q *Queue) hint(id int64, queue int32) {
 	}
 	q.hints[owner][queue] = struct{}{}
 	if !q.hinting[owner] {
-		q.hintBell.ring()
+		q.hintBell.Ring()
 	}
 }
 
@@ -41,7 +43,7 @@ func (q *Queue) tell(ctx context.Context, wg *sync.WaitGroup) {
 			}
 		}
 		q.mu.Unlock()
-		rest(ctx, time.Minute, q.hintBell)
+		loop.Rest(ctx, time.Minute, q.hintBell)
 	}
 }
 

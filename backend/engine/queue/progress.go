@@ -6,6 +6,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/engine/loop"
 )
 
 // The writer of progress keeps the last text of each run, and writes it now and then while the run executes. The end
@@ -30,7 +31,7 @@ func (q *Queue) Progress(id cron.RunID, text string) bool {
 	r.progress = text
 	if _, waits := q.told[r]; !waits {
 		q.told[r] = struct{}{}
-		q.toldBell.ring()
+		q.toldBell.Ring()
 	}
 	return true
 }
@@ -40,10 +41,10 @@ func (q *Queue) writeProgress(ctx context.Context) {
 	for ctx.Err() == nil {
 		batch, wait := q.takeProgress(time.Now())
 		if len(batch) == 0 {
-			rest(ctx, wait, q.toldBell)
+			loop.Rest(ctx, wait, q.toldBell)
 			continue
 		}
-		stmt, cancel := statement(ctx)
+		stmt, cancel := loop.Statement(ctx)
 		err := q.cfg.Store.PutProgress(stmt, batch)
 		cancel()
 		if err == nil {
@@ -52,7 +53,7 @@ func (q *Queue) writeProgress(ctx context.Context) {
 		}
 		failures++ // what is lost here comes with the next text, or with the end
 		q.log.WarnContext(ctx, "progress not written", "runs", len(batch), "error", err)
-		rest(ctx, backoff(failures), nil)
+		loop.Rest(ctx, loop.Backoff(failures), nil)
 	}
 }
 

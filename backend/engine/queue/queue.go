@@ -11,7 +11,7 @@
 // An end is repeated until it is answered. What a dead controller leaves is freed by the sweep of any other one, and
 // what waits in its shards is found by the next owner, at the latest by anybody when it is 5 s overdue.
 //
-// The files: plan.go, take.go, window.go, turns.go and heap.go are pure; bell.go is how goroutines wait;
+// The files: plan.go, take.go, window.go, turns.go and heap.go are pure;
 // enqueue.go, claims.go, ends.go, fetch.go, hints.go, progress.go and sweep.go have a goroutine each (or two), all of them
 // started by Run.
 package queue
@@ -27,6 +27,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/engine/loop"
 )
 
 // Store is what the life of a job needs of the database. Each method is one attempt; it may be called concurrently.
@@ -202,14 +203,14 @@ type Queue struct {
 	draining    bool
 	closed      bool // Run has ended
 
-	enqueueBells []bell
-	claimBells   []bell
-	endBells     []bell
-	fetchBell    bell
-	refillBell   bell
-	hintBell     bell
-	toldBell     bell
-	quiet        bell // rings when less is in flight
+	enqueueBells []loop.Bell
+	claimBells   []loop.Bell
+	endBells     []loop.Bell
+	fetchBell    loop.Bell
+	refillBell   loop.Bell
+	hintBell     loop.Bell
+	toldBell     loop.Bell
+	quiet        loop.Bell // rings when less is in flight
 }
 
 type queueKey struct {
@@ -223,13 +224,13 @@ func New(cfg Config) *Queue {
 		cfg: cfg.withDefaults(), plan: newPlan(), ids: map[queueKey]int32{}, shards: map[int32]struct{}{},
 		runs: map[cron.RunID]*run{}, sweeping: map[cron.RunID]struct{}{}, asked: map[int32]struct{}{},
 		hints: map[string]map[int32]struct{}{}, hinting: map[string]bool{}, told: map[*run]struct{}{},
-		fetchBell: newBell(), refillBell: newBell(), hintBell: newBell(), toldBell: newBell(), quiet: newBell(),
+		fetchBell: loop.NewBell(), refillBell: loop.NewBell(), hintBell: loop.NewBell(), toldBell: loop.NewBell(), quiet: loop.NewBell(),
 	}
 	q.log = q.cfg.Logger
 	for range q.cfg.Lanes {
-		q.enqueueBells = append(q.enqueueBells, newBell())
-		q.claimBells = append(q.claimBells, newBell())
-		q.endBells = append(q.endBells, newBell())
+		q.enqueueBells = append(q.enqueueBells, loop.NewBell())
+		q.claimBells = append(q.claimBells, loop.NewBell())
+		q.endBells = append(q.endBells, loop.NewBell())
 	}
 	return q
 }
@@ -278,7 +279,7 @@ func (q *Queue) OnRing(first, _ []int32) {
 		q.loaded = false
 	}
 	q.refetch = true
-	q.fetchBell.ring()
+	q.fetchBell.Ring()
 }
 
 // Hinted says that queues of this controller's shards have new jobs. It does not block.
@@ -288,12 +289,12 @@ func (q *Queue) Hinted(queues []int32) {
 	for _, id := range queues {
 		if q.plan.windows[id] == nil {
 			q.refetch = true // a queue that is not listed yet
-			q.fetchBell.ring()
+			q.fetchBell.Ring()
 			continue
 		}
 		q.asked[id] = struct{}{}
 	}
-	q.refillBell.ring()
+	q.refillBell.Ring()
 }
 
 // Wake says that something has changed that claims may wait for: runners came or went, a deployment, a pause, a limit.
@@ -302,8 +303,8 @@ func (q *Queue) Wake() {
 	q.mu.Lock()
 	q.refetch = true
 	q.mu.Unlock()
-	q.fetchBell.ring()
-	ringAll(q.claimBells)
+	q.fetchBell.Ring()
+	loop.RingAll(q.claimBells)
 }
 
 // Heard says that somebody may have enqueued jobs from outside, by SQL: all windows are read again soon. However often it
@@ -312,7 +313,7 @@ func (q *Queue) Heard() {
 	q.mu.Lock()
 	q.refetch = true
 	q.mu.Unlock()
-	q.fetchBell.ring()
+	q.fetchBell.Ring()
 }
 
 // Arrived takes in jobs that have just become ready by somebody else's statement (a cancel that woke a parent, a retry by
@@ -325,11 +326,11 @@ func (q *Queue) Arrived(jobs []job.Waiting) {
 		q.arrived(j.Queue, j.ID, toMicros(j.Due), toMicros(j.Expires), now)
 	}
 	q.mu.Unlock()
-	ringAll(q.claimBells)
+	loop.RingAll(q.claimBells)
 }
 
 // Roomier says that runners take more calls than before. It does not block.
-func (q *Queue) Roomier() { ringAll(q.claimBells) }
+func (q *Queue) Roomier() { loop.RingAll(q.claimBells) }
 
 // now is the database's time as far as it has surely come; q.mu is held.
 func (q *Queue) now() micros {

@@ -8,6 +8,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/engine/loop"
 )
 
 // The sweeper looks for runs that were lost: past their hard timeout, under a controller that fell silent, or in this
@@ -22,10 +23,10 @@ const (
 )
 
 func (q *Queue) sweep(ctx context.Context) {
-	nextOwn := time.Now().Add(jittered(ownScan))
+	nextOwn := time.Now().Add(loop.Jittered(ownScan))
 	var last time.Time
 	for ctx.Err() == nil {
-		rest(ctx, jittered(min(time.Second, q.cfg.Sweep)), nil)
+		loop.Rest(ctx, loop.Jittered(min(time.Second, q.cfg.Sweep)), nil)
 		q.mu.Lock()
 		doubt := !q.doubtAt.IsZero() && time.Since(q.doubtAt) < doubtFor
 		q.mu.Unlock()
@@ -36,7 +37,7 @@ func (q *Queue) sweep(ctx context.Context) {
 		err := q.sweepLost(ctx)
 		if err == nil && (doubt || !time.Now().Before(nextOwn)) {
 			err = q.sweepOwn(ctx)
-			nextOwn = time.Now().Add(jittered(ownScan))
+			nextOwn = time.Now().Add(loop.Jittered(ownScan))
 		}
 		if err != nil {
 			q.log.WarnContext(ctx, "lost jobs not found", "error", err)
@@ -45,7 +46,7 @@ func (q *Queue) sweep(ctx context.Context) {
 }
 
 func (q *Queue) sweepLost(ctx context.Context) error {
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	lost, err := q.cfg.Lists.FindLostJobs(stmt)
 	cancel()
 	if err != nil {
@@ -72,7 +73,7 @@ func (q *Queue) sweepLost(ctx context.Context) error {
 	if len(lost) > 0 { // one line: a controller that died may have had thousands
 		q.log.WarnContext(ctx, "lost jobs found", "jobs", len(lost), "first", lost[0].ID, "ref", lost[0].Ref, "controller", lost[0].Controller)
 	}
-	ringAll(q.endBells)
+	loop.RingAll(q.endBells)
 	return nil
 }
 
@@ -80,7 +81,7 @@ func (q *Queue) sweepLost(ctx context.Context) error {
 // lost. They were never called, so the attempt does not count.
 func (q *Queue) sweepOwn(ctx context.Context) error {
 	for after := int64(0); ctx.Err() == nil; {
-		stmt, cancel := statement(ctx)
+		stmt, cancel := loop.Statement(ctx)
 		own, err := q.cfg.Lists.FindOwnJobs(stmt, after, ownPage)
 		cancel()
 		if err != nil {
@@ -93,7 +94,7 @@ func (q *Queue) sweepOwn(ctx context.Context) error {
 			}
 		}
 		q.mu.Unlock()
-		ringAll(q.endBells)
+		loop.RingAll(q.endBells)
 		if len(own) < ownPage {
 			break
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carillon/backend/core/cron"
+	"carillon/backend/engine/loop"
 )
 
 const (
@@ -93,7 +94,7 @@ func (s *Scheduler) done(id cron.RunID, o Outcome) {
 	if !ok {
 		return
 	}
-	ringAll(s.endBells)
+	loop.RingAll(s.endBells)
 	if s.cfg.OnVerdict != nil {
 		s.cfg.OnVerdict(end.Verdict)
 	}
@@ -130,7 +131,7 @@ func (s *Scheduler) Fence() {
 func (s *Scheduler) Unfence() {
 	s.mu.Lock()
 	s.fenced = false
-	ringAll(s.claimBells)
+	loop.RingAll(s.claimBells)
 	s.mu.Unlock()
 	s.Reset()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carillon/backend/core/cron"
+	"carillon/backend/engine/loop"
 )
 
 // A claim lane sends a batch of claims, has what it won called, reads what it lost, and sends the next. Two lanes keep
@@ -20,19 +21,19 @@ const longestRest = time.Second
 // anybody, and a run's end time should be when it ended.
 const herd = 32
 
-func (s *Scheduler) claimLane(ctx context.Context, b bell, wg *sync.WaitGroup) {
+func (s *Scheduler) claimLane(ctx context.Context, b loop.Bell, wg *sync.WaitGroup) {
 	failures := 0
 	for ctx.Err() == nil {
 		claims, wait := s.takeDue()
 		if len(claims) == 0 {
-			rest(ctx, wait, b)
+			loop.Rest(ctx, wait, b)
 			continue
 		}
-		after := backoff(failures + 1)
+		after := loop.Backoff(failures + 1)
 		if err := s.claim(ctx, claims, after, wg); err != nil {
 			failures++
 			s.log.WarnContext(ctx, "cron jobs not claimed", "claims", len(claims), "error", err, "again_in", after)
-			rest(ctx, after, nil)
+			loop.Rest(ctx, after, nil)
 			continue
 		}
 		failures = 0
@@ -91,19 +92,29 @@ func (s *Scheduler) start(ctx context.Context, claims []cron.Claim, after time.D
 		return nil
 	}
 	before := s.rawNow()
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	won, err := s.cfg.Store.StartCronJobs(stmt, claims)
 	cancel()
 	lost := s.begin(claims, won, before)
-	switch {
-	case outcomeUnknown(err):
+	if loop.OutcomeUnknown(err) {
 		s.mu.Lock()
-		s.lookups++
 		for _, c := range lost {
 			s.doubt[c.RunID] = struct{}{}
 		}
 		s.mu.Unlock()
-		wg.Go(func() { s.lookUp(ctx, lost) })
+	}
+	return s.notWon(ctx, lost, err, after, wg, s.lookUp)
+}
+
+// notWon deals with the claims of a statement that were not won: what may have been done all the same is looked up, what
+// failed is tried again, and the rows that others won are read.
+func (s *Scheduler) notWon(ctx context.Context, lost []cron.Claim, err error, after time.Duration, wg *sync.WaitGroup, lookUp func(context.Context, []cron.Claim)) error {
+	switch {
+	case loop.OutcomeUnknown(err):
+		s.mu.Lock()
+		s.lookups++
+		s.mu.Unlock()
+		wg.Go(func() { lookUp(ctx, lost) })
 		return err
 	case err != nil:
 		s.failed(lost, after)
@@ -143,7 +154,7 @@ func (s *Scheduler) begin(claims []cron.Claim, won []cron.Claimed, before micros
 // learnLost reads the rows of claims that were not won.
 func (s *Scheduler) learnLost(ctx context.Context, lost []cron.Claim, after time.Duration) error {
 	before := s.rawNow()
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	jobs, dbNow, err := s.cfg.Store.GetCronJobs(stmt, idsOf(lost))
 	cancel()
 	if err != nil {
@@ -166,10 +177,10 @@ func (s *Scheduler) takeLost(lost []cron.Claim, jobs []cron.Job, dbNow time.Time
 
 // calmer notes that less is in flight than before; s.mu is held.
 func (s *Scheduler) calmer() {
-	s.quiet.ring()
+	s.quiet.Ring()
 	if s.full {
 		s.full = false
-		ringAll(s.claimBells)
+		loop.RingAll(s.claimBells)
 	}
 }
 
@@ -187,7 +198,7 @@ func (s *Scheduler) skip(ctx context.Context, claims []cron.Claim, after time.Du
 	if len(claims) == 0 {
 		return nil
 	}
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	err := s.cfg.Store.SkipCronJobs(stmt, claims)
 	cancel()
 	if err != nil {
@@ -217,7 +228,7 @@ func (s *Scheduler) lookUp(ctx context.Context, claims []cron.Claim) {
 		s.doubtless(claims)
 		return
 	}
-	rest(ctx, s.cfg.Lookup, nil)
+	loop.Rest(ctx, s.cfg.Lookup, nil)
 	if jobs, _, _, ok := s.readLocked(ctx, others); ok {
 		s.takeFound(others, jobs)
 	}
@@ -236,14 +247,14 @@ func (s *Scheduler) doubtless(claims []cron.Claim) {
 func (s *Scheduler) readLocked(ctx context.Context, claims []cron.Claim) (jobs []cron.Job, dbNow time.Time, before micros, ok bool) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		before = s.rawNow()
-		stmt, cancel := statement(ctx)
+		stmt, cancel := loop.Statement(ctx)
 		jobs, dbNow, err := s.cfg.Store.LookupCronJobs(stmt, idsOf(claims))
 		cancel()
 		if err == nil {
 			return jobs, dbNow, before, true
 		}
 		s.log.WarnContext(ctx, "claims not looked up", "claims", len(claims), "error", err)
-		rest(ctx, backoff(failures), nil)
+		loop.Rest(ctx, loop.Backoff(failures), nil)
 	}
 	return nil, time.Time{}, 0, false
 }

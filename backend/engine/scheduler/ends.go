@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carillon/backend/core/cron"
+	"carillon/backend/engine/loop"
 )
 
 // An end lane sends the ends that gathered while its last statement was under way. While a herd is being claimed,
@@ -18,21 +19,21 @@ type waitingEnd struct {
 	since time.Time // local
 }
 
-func (s *Scheduler) endLane(ctx context.Context, b bell) {
+func (s *Scheduler) endLane(ctx context.Context, b loop.Bell) {
 	limit, failures := s.cfg.EndBatch, 0
 	for ctx.Err() == nil {
 		batch, wait := s.takeEnds(limit, s.cfg.Hold)
 		if len(batch) == 0 {
-			rest(ctx, wait, b)
+			loop.Rest(ctx, wait, b)
 			continue
 		}
 		if err := s.sendEnds(ctx, batch); err != nil {
 			// What the database refuses for good must not keep its neighbours: ever smaller batches part them.
 			failures++
 			limit = max(1, len(batch)/2)
-			after := backoff(failures)
+			after := loop.Backoff(failures)
 			s.log.WarnContext(ctx, "ends not written", "ends", len(batch), "error", err, "again_in", after)
-			rest(ctx, after, nil)
+			loop.Rest(ctx, after, nil)
 			continue
 		}
 		failures, limit = 0, min(2*limit, s.cfg.EndBatch)
@@ -74,7 +75,7 @@ func (s *Scheduler) sendEnds(ctx context.Context, batch []waitingEnd) error {
 	for i, w := range batch {
 		ends[i] = w.End
 	}
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	answers, err := s.cfg.Store.EndCronJobs(stmt, ends)
 	cancel()
 	answered := make(map[cron.RunID]bool, len(answers))
@@ -106,9 +107,9 @@ func (s *Scheduler) sendEnds(ctx context.Context, batch []waitingEnd) error {
 	s.counters.ended.Add(int64(len(answers) - late))
 	s.counters.lateEnds.Add(int64(late))
 	if len(s.reloads) > 0 {
-		s.reloadBell.ring()
+		s.reloadBell.Ring()
 	}
 	s.armed()
-	s.quiet.ring()
+	s.quiet.Ring()
 	return err
 }

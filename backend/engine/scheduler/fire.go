@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carillon/backend/core/cron"
+	"carillon/backend/engine/loop"
 )
 
 // Rows that fire: a claim that is won is done, for the database has made the job in the same statement. That a slot is
@@ -17,25 +18,10 @@ func (s *Scheduler) fire(ctx context.Context, claims []cron.Claim, after time.Du
 		return nil
 	}
 	before := s.rawNow()
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	fired, err := s.cfg.Store.FireCronJobs(stmt, claims)
 	cancel()
-	lost := s.takeFired(claims, fired, before)
-	switch {
-	case outcomeUnknown(err):
-		s.mu.Lock()
-		s.lookups++
-		s.mu.Unlock()
-		wg.Go(func() { s.lookUpFired(ctx, lost) })
-		return err
-	case err != nil:
-		s.failed(lost, after)
-		return err
-	case len(lost) == 0:
-		return nil
-	}
-	s.counters.lost.Add(int64(len(lost)))
-	return s.learnLost(ctx, lost, after)
+	return s.notWon(ctx, s.takeFired(claims, fired, before), err, after, wg, s.lookUpFired)
 }
 
 // takeFired arms the rows that were won for their next slots and returns the other claims.
@@ -98,19 +84,19 @@ func (s *Scheduler) lookUpFired(ctx context.Context, claims []cron.Claim) {
 	if len(others) == 0 || !ok {
 		return
 	}
-	rest(ctx, s.cfg.Lookup, nil)
+	loop.Rest(ctx, s.cfg.Lookup, nil)
 	s.askFired(ctx, others)
 }
 
 // askFired tells which of the claims were fired and returns the others. It asks until it is answered or ctx ends.
 func (s *Scheduler) askFired(ctx context.Context, claims []cron.Claim) (others []cron.Claim) {
 	for failures := 1; ctx.Err() == nil; failures++ {
-		stmt, cancel := statement(ctx)
+		stmt, cancel := loop.Statement(ctx)
 		fired, err := s.cfg.Store.LookupFired(stmt, claims)
 		cancel()
 		if err != nil {
 			s.log.WarnContext(ctx, "firings not looked up", "claims", len(claims), "error", err)
-			rest(ctx, backoff(failures), nil)
+			loop.Rest(ctx, loop.Backoff(failures), nil)
 			continue
 		}
 		won := make(map[cron.RunID]bool, len(fired))

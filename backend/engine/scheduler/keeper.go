@@ -3,10 +3,10 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"carillon/backend/core/cron"
+	"carillon/backend/engine/loop"
 )
 
 // The keeper keeps the plan true: it fetches the rows of gained shards at once, drops those of lost shards after their
@@ -17,7 +17,7 @@ const loadChunk = 500 // rows taken in under one hold of the lock
 
 func (s *Scheduler) keep(ctx context.Context) {
 	failures := 0
-	nextReset := time.Now().Add(jittered(s.cfg.Reset))
+	nextReset := time.Now().Add(loop.Jittered(s.cfg.Reset))
 	for ctx.Err() == nil {
 		nextDrop := s.dropLost()
 		shards, reset := s.takeShards(!time.Now().Before(nextReset))
@@ -26,23 +26,20 @@ func (s *Scheduler) keep(ctx context.Context) {
 				failures++
 				s.missed(shards, reset)
 				s.log.WarnContext(ctx, "cron jobs not listed", "shards", len(shards), "error", err)
-				rest(ctx, backoff(failures), nil)
+				loop.Rest(ctx, loop.Backoff(failures), nil)
 				continue
 			}
 			failures = 0
 		}
 		if reset {
 			s.counters.resets.Add(1)
-			nextReset = time.Now().Add(jittered(s.cfg.Reset))
+			nextReset = time.Now().Add(loop.Jittered(s.cfg.Reset))
 			s.endAdoptions()
 			continue
 		}
-		rest(ctx, min(time.Until(nextReset), nextDrop), s.keeperBell)
+		loop.Rest(ctx, min(time.Until(nextReset), nextDrop), s.keeperBell)
 	}
 }
-
-// jittered is d ±10 %, so that controllers do not reset together.
-func jittered(d time.Duration) time.Duration { return d - d/10 + rand.N(max(d/5, 1)) }
 
 // OnRing sets the shards that this controller owns, first and second. Gained shards are fetched at once; lost ones are
 // tried on until their grace is over. It does not block.
@@ -71,7 +68,7 @@ func (s *Scheduler) OnRing(first, second []int32) {
 		s.armed()
 		s.mu.Unlock()
 	}
-	s.keeperBell.ring()
+	s.keeperBell.Ring()
 }
 
 // Reset reads all rows again soon.
@@ -79,7 +76,7 @@ func (s *Scheduler) Reset() {
 	s.mu.Lock()
 	s.resetDue = true
 	s.mu.Unlock()
-	s.keeperBell.ring()
+	s.keeperBell.Ring()
 }
 
 // takeShards returns the shards to list: all of them for a reset, otherwise those that were gained.
@@ -211,7 +208,7 @@ func (s *Scheduler) repair(ctx context.Context, far []cron.Job, now time.Time) e
 			continue
 		}
 		s.log.WarnContext(ctx, "next slot repaired", "ref", job.Ref, "was", job.Next, "next", next)
-		stmt, cancel := statement(ctx)
+		stmt, cancel := loop.Statement(ctx)
 		err := s.cfg.Lists.RepairCronJob(stmt, job.ID, job.Version, job.Next, next)
 		cancel()
 		if err != nil {
@@ -220,7 +217,7 @@ func (s *Scheduler) repair(ctx context.Context, far []cron.Job, now time.Time) e
 		s.counters.repaired.Add(1)
 		s.mu.Lock()
 		s.reloads[job.ID] = struct{}{}
-		s.reloadBell.ring()
+		s.reloadBell.Ring()
 		s.mu.Unlock()
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carillon/backend/core/cron"
+	"carillon/backend/engine/loop"
 )
 
 // The reloader reads single rows again: those that changed while they ran, and those that the sweep found overdue. It
@@ -23,7 +24,7 @@ func (s *Scheduler) reload(ctx context.Context) {
 	for ctx.Err() == nil {
 		again, visit, aside := s.takeReloads()
 		if len(again)+len(visit)+len(aside) == 0 {
-			rest(ctx, time.Minute, s.reloadBell)
+			loop.Rest(ctx, time.Minute, s.reloadBell)
 			continue
 		}
 		ok := s.read(ctx, again, false)
@@ -35,7 +36,7 @@ func (s *Scheduler) reload(ctx context.Context) {
 			failures = 0
 		} else {
 			failures++
-			rest(ctx, backoff(failures), nil)
+			loop.Rest(ctx, loop.Backoff(failures), nil)
 		}
 	}
 }
@@ -72,7 +73,7 @@ func (s *Scheduler) read(ctx context.Context, ids []int64, visit bool) bool {
 	s.mu.Lock()
 	began := s.plan.stamp
 	s.mu.Unlock()
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	jobs, _, err := s.cfg.Store.GetCronJobs(stmt, ids)
 	cancel()
 	s.mu.Lock()
@@ -119,7 +120,7 @@ func (s *Scheduler) setAside(bad []badRow) {
 		s.asides[b.id] = b
 	}
 	if len(bad) > 0 {
-		s.reloadBell.ring()
+		s.reloadBell.Ring()
 	}
 }
 
@@ -132,7 +133,7 @@ func (s *Scheduler) setOneAside(ctx context.Context, b badRow, warned map[int64]
 		}
 		warned[b.id] = b.version
 	}
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	defer cancel()
 	err := s.cfg.Lists.SetAsideCronJob(stmt, b.id, b.version, b.reason)
 	if err == nil {
@@ -158,5 +159,5 @@ func (s *Scheduler) Overdue(ids []int64) {
 		s.visits[id] = struct{}{}
 	}
 	s.counters.overdue.Add(int64(len(ids)))
-	s.reloadBell.ring()
+	s.reloadBell.Ring()
 }

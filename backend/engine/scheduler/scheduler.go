@@ -22,15 +22,14 @@ package scheduler
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"carillon/backend/core/cron"
+	"carillon/backend/engine/loop"
 )
 
 // Store is what claims and ends need of the database. Each method is one attempt; it may be called concurrently.
@@ -171,11 +170,11 @@ type Scheduler struct {
 	resetDue bool // somebody asked for a reset
 	loaded   bool // the shards of the first ring are here
 
-	claimBells []bell
-	endBells   []bell
-	keeperBell bell
-	reloadBell bell
-	quiet      bell // rings when less is in flight
+	claimBells []loop.Bell
+	endBells   []loop.Bell
+	keeperBell loop.Bell
+	reloadBell loop.Bell
+	quiet      loop.Bell // rings when less is in flight
 }
 
 // New returns a scheduler that owns nothing yet.
@@ -183,15 +182,15 @@ func New(cfg Config) *Scheduler {
 	s := &Scheduler{
 		cfg: cfg.withDefaults(), doubt: map[cron.RunID]struct{}{}, gained: map[int32]struct{}{},
 		reloads: map[int64]struct{}{}, visits: map[int64]struct{}{}, asides: map[int64]badRow{},
-		keeperBell: newBell(), reloadBell: newBell(), quiet: newBell(),
+		keeperBell: loop.NewBell(), reloadBell: loop.NewBell(), quiet: loop.NewBell(),
 	}
 	s.log = s.cfg.Logger
 	s.plan = newPlan(s.cfg.StealDelay)
 	for range s.cfg.Lanes {
-		s.claimBells = append(s.claimBells, newBell())
+		s.claimBells = append(s.claimBells, loop.NewBell())
 	}
 	for range s.cfg.EndLanes {
-		s.endBells = append(s.endBells, newBell())
+		s.endBells = append(s.endBells, loop.NewBell())
 	}
 	return s
 }
@@ -238,70 +237,8 @@ func (s *Scheduler) rawNow() micros {
 // armed wakes the claim lanes if something is due before they would wake by themselves; s.mu is held.
 func (s *Scheduler) armed() {
 	if at := s.plan.nextAt(); at != 0 && at < s.wakeAt {
-		ringAll(s.claimBells)
+		loop.RingAll(s.claimBells)
 	}
-}
-
-// bell wakes one goroutine; ringing it twice before it was heard is ringing it once.
-type bell chan struct{}
-
-func newBell() bell { return make(bell, 1) }
-
-func (b bell) ring() {
-	select {
-	case b <- struct{}{}:
-	default:
-	}
-}
-
-func ringAll(bells []bell) {
-	for _, b := range bells {
-		b.ring()
-	}
-}
-
-// rest waits for d, the bell (nil: none) or the end of ctx, whichever is first.
-func rest(ctx context.Context, d time.Duration, b bell) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-b:
-	case <-t.C:
-	}
-}
-
-// backoff is 100 ms after the first failure, doubled by each further one up to 5 s, less up to a quarter.
-func backoff(failures int) time.Duration {
-	d := min(100*time.Millisecond<<min(failures-1, 10), 5*time.Second)
-	return d - rand.N(d/4)
-}
-
-const statementTimeout = 10 * time.Second
-
-// statement is a context for a statement that a shutdown must not cut off: its outcome would be unknown.
-func statement(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
-}
-
-// outcomeUnknown says that a failed statement may have been done all the same.
-func outcomeUnknown(err error) bool {
-	switch e := err.(type) {
-	case nil:
-		return false
-	case interface{ Unknown() bool }:
-		return e.Unknown()
-	case interface{ Unwrap() error }:
-		return outcomeUnknown(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		for _, part := range e.Unwrap() {
-			if outcomeUnknown(part) {
-				return true
-			}
-		}
-		return false
-	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 func mintRunID() cron.RunID { return cron.RunID(uuid.Must(uuid.NewV7())) }

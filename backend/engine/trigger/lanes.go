@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carillon/backend/core/trigger"
+	"carillon/backend/engine/loop"
 )
 
 // A lane reads the events of its part of the shards, from the first one on, and has jobs made of them; it begins anew
@@ -29,19 +30,19 @@ func (t *Triggers) lane(ctx context.Context, n int) {
 		if err != nil {
 			failures++
 			t.log.WarnContext(ctx, "events not dealt with", "error", err)
-			rest(ctx, backoff(failures), nil)
+			loop.Rest(ctx, loop.Backoff(failures), nil)
 			continue
 		}
 		if failures = 0; !left {
-			rest(ctx, jittered(t.cfg.Poll), t.bells[n])
+			loop.Rest(ctx, loop.Jittered(t.cfg.Poll), t.bells[n])
 		}
 	}
 }
 
 func (t *Triggers) visit(ctx context.Context) {
-	next := time.Now().Add(jittered(choreEvery))
+	next := time.Now().Add(loop.Jittered(choreEvery))
 	for ctx.Err() == nil {
-		rest(ctx, jittered(t.cfg.Older), nil)
+		loop.Rest(ctx, loop.Jittered(t.cfg.Older), nil)
 		for left := true; left && ctx.Err() == nil; {
 			t.mu.Lock()
 			shards := t.second
@@ -57,7 +58,7 @@ func (t *Triggers) visit(ctx context.Context) {
 		}
 		t.chore(ctx, "late jobs of clients not ended", t.cfg.Windows.EndLateClientJobs)
 		if !time.Now().Before(next) {
-			next = time.Now().Add(jittered(choreEvery))
+			next = time.Now().Add(loop.Jittered(choreEvery))
 			t.chore(ctx, "idle limits not dropped", t.cfg.Windows.DropIdleRates)
 		}
 	}
@@ -70,7 +71,7 @@ func (t *Triggers) round(ctx context.Context, shards []int32, older time.Duratio
 	}
 	r := round{t: t}
 	for after, more := int64(0), true; more && ctx.Err() == nil; {
-		stmt, cancel := statement(ctx)
+		stmt, cancel := loop.Statement(ctx)
 		events, further, err := t.cfg.Store.FetchEvents(stmt, shards, older, after, t.cfg.Page)
 		cancel()
 		if err != nil {
@@ -133,7 +134,7 @@ func (r *round) make(ctx context.Context, part []trigger.Matched) bool {
 	if ctx.Err() != nil || r.row >= maxFailures {
 		return false
 	}
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	made, err := r.t.cfg.Store.MakeOfEvents(stmt, part)
 	cancel()
 	r.t.counters.events.Add(int64(made.Taken))
@@ -157,7 +158,7 @@ func (r *round) make(ctx context.Context, part []trigger.Matched) bool {
 // chore does what is left to do, a page at a time.
 func (t *Triggers) chore(ctx context.Context, failed string, do func(context.Context, int) (int, error)) {
 	for ctx.Err() == nil {
-		stmt, cancel := statement(ctx)
+		stmt, cancel := loop.Statement(ctx)
 		n, err := do(stmt, chorePage)
 		cancel()
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"carillon/backend/core/trigger"
+	"carillon/backend/engine/loop"
 )
 
 // rules is the index of all event triggers, as of an epoch. Whoever matches holds a snapshot of it and no lock.
@@ -36,7 +37,7 @@ func (r *rules) count() int { return r.known.Load().index.Len() }
 // refresh takes in every trigger that is committed by now, and returns the index. Called after events were read, it covers
 // all that were committed before any of them.
 func (r *rules) refresh(ctx context.Context) (*trigger.Index, error) {
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	defer cancel()
 	now, err := r.store.ReadEpoch(stmt)
 	if err != nil {

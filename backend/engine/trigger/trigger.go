@@ -22,13 +22,13 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"carillon/backend/core/job"
 	"carillon/backend/core/trigger"
+	"carillon/backend/engine/loop"
 )
 
 // Store is what events need of the database. Each method is one attempt; it may be called concurrently.
@@ -106,18 +106,18 @@ type Triggers struct {
 	second   []int32   // and the second one
 	closesAt time.Time // local: the windows are looked at then
 
-	bells   []bell // of the lanes
-	windows bell
+	bells   []loop.Bell // of the lanes
+	windows loop.Bell
 }
 
 // New returns triggers that own nothing yet.
 func New(cfg Config) *Triggers {
-	t := &Triggers{cfg: cfg.withDefaults(), windows: newBell()}
+	t := &Triggers{cfg: cfg.withDefaults(), windows: loop.NewBell()}
 	t.log = t.cfg.Logger
 	t.rules = newRules(t.cfg.Store, t.log)
 	t.own = make([][]int32, t.cfg.Lanes)
 	for range t.cfg.Lanes {
-		t.bells = append(t.bells, newBell())
+		t.bells = append(t.bells, loop.NewBell())
 	}
 	return t
 }
@@ -151,7 +151,7 @@ func (t *Triggers) OnRing(first, second []int32) {
 func (t *Triggers) Hinted(shards []int32) {
 	for _, s := range shards {
 		if s >= 0 {
-			t.bells[int(s)%t.cfg.Lanes].ring()
+			t.bells[int(s)%t.cfg.Lanes].Ring()
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (t *Triggers) Hinted(shards []int32) {
 // Heard says that there may be new events, of any shard. It does not block.
 func (t *Triggers) Heard() {
 	for _, b := range t.bells {
-		b.ring()
+		b.Ring()
 	}
 }
 
@@ -173,7 +173,7 @@ func (t *Triggers) Opened(closes time.Duration) {
 	sooner := time.Now().Add(closes).Before(t.closesAt)
 	t.mu.Unlock()
 	if sooner {
-		t.windows.ring()
+		t.windows.Ring()
 	}
 }
 
@@ -202,43 +202,4 @@ func (t *Triggers) made(m trigger.Made) {
 	if len(m.Jobs) > 0 {
 		t.cfg.OnMade(m.Jobs)
 	}
-}
-
-// bell wakes one goroutine; ringing it twice before it was heard is ringing it once.
-type bell chan struct{}
-
-func newBell() bell { return make(bell, 1) }
-
-func (b bell) ring() {
-	select {
-	case b <- struct{}{}:
-	default:
-	}
-}
-
-// rest waits for d, the bell (nil: none) or the end of ctx, whichever is first.
-func rest(ctx context.Context, d time.Duration, b bell) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-b:
-	case <-timer.C:
-	}
-}
-
-// backoff is 100 ms after the first failure, doubled by each further one up to 5 s, less up to a quarter.
-func backoff(failures int) time.Duration {
-	d := min(100*time.Millisecond<<min(failures-1, 10), 5*time.Second)
-	return d - rand.N(d/4)
-}
-
-// jittered is d ±10 %, so that controllers do not work in step.
-func jittered(d time.Duration) time.Duration { return d - d/10 + rand.N(max(d/5, 1)) }
-
-const statementTimeout = 10 * time.Second
-
-// statement is a context for a statement that a shutdown must not cut off: its outcome would be unknown.
-func statement(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 }

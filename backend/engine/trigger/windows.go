@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"carillon/backend/engine/loop"
 )
 
 // Every controller closes windows, whosever they are: the statement passes over those that another one is closing.
@@ -23,7 +25,7 @@ func (t *Triggers) closeWindows(ctx context.Context) {
 			failures++
 			t.counters.failures.Add(1)
 			t.log.WarnContext(ctx, "windows not closed", "error", err)
-			wait = backoff(failures)
+			wait = loop.Backoff(failures)
 		} else {
 			failures = 0
 		}
@@ -32,7 +34,7 @@ func (t *Triggers) closeWindows(ctx context.Context) {
 		if err != nil {
 			bell = nil
 		}
-		rest(ctx, wait, bell)
+		loop.Rest(ctx, wait, bell)
 	}
 }
 
@@ -45,19 +47,19 @@ func (t *Triggers) looks(after time.Duration) {
 
 // closeDue closes what is over, and says when to look again.
 func (t *Triggers) closeDue(ctx context.Context) (wait time.Duration, err error) {
-	stmt, cancel := statement(ctx)
+	stmt, cancel := loop.Statement(ctx)
 	wait, open, err := t.cfg.Windows.NextDebounce(stmt)
 	cancel()
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("look for the next window: %w", err)
 	case !open || wait > t.cfg.Poll:
-		return jittered(t.cfg.Poll), nil
+		return loop.Jittered(t.cfg.Poll), nil
 	case wait > 0:
 		return wait, nil
 	}
 	for n := 0; ctx.Err() == nil; n++ {
-		stmt, cancel := statement(ctx)
+		stmt, cancel := loop.Statement(ctx)
 		made, err := t.cfg.Windows.CloseDebounces(stmt, t.cfg.CloseBatch)
 		cancel()
 		t.counters.windows.Add(int64(made.Taken))
