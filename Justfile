@@ -42,9 +42,14 @@ drill seed="1" seconds="300":
 bench *args:
     go run ./cmd/carillon bench cron {{args}}
 
+# every parser and decoder, so many seconds each
 fuzz seconds="30":
-    go test ./backend/core/schedule -run xxx -fuzz FuzzParse -fuzztime {{seconds}}s
-    go test ./backend/core/schedule -run xxx -fuzz FuzzNextPrev -fuzztime {{seconds}}s
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for place in $(git grep -oE '^func Fuzz[A-Za-z]+' -- '*_test.go' | sed 's/:func /:/'); do
+      name=${place#*:}
+      go test "./$(dirname "${place%%:*}")" -run xxx -fuzz "^$name\$" -fuzztime {{seconds}}s
+    done
 
 build out="bin/carillon":
     CGO_ENABLED=0 go build -trimpath -o {{out}} ./cmd/carillon
