@@ -51,11 +51,13 @@ func alternate(t *testing.T, pairs int, burden string, calm, burdened func() pac
 }
 
 // fault says what is worse than it may be. The clock on the wall decides, but where calm rounds differ by more than what
-// is looked for: then the machine does other things, and processor time tells.
+// is looked for: then the machine does other things, and processor time tells. A round without a single job is no chance.
 func (s series) fault() string {
 	rates := each(s.calm, pace.throughput)
 	restless := slices.Min(rates) < enough*slices.Max(rates) && s.ratio(pace.processor) > 0
 	switch {
+	case slices.Min(append(each(s.burdened, pace.throughput), rates...)) == 0:
+		return "no job ended for a whole round, with or without it,"
 	case s.ratio(pace.throughput) < enough && !(restless && s.ratio(pace.processor) <= 1/enough):
 		return fmt.Sprintf("%.0f %% of the throughput is left, want %.0f %%,", 100*s.ratio(pace.throughput), 100*enough)
 	case quickest(s.burdened).Seconds() > quickest(s.calm).Seconds()/enough+chanceOfWait.Seconds():
@@ -128,6 +130,7 @@ func TestAPaceIsJudged(t *testing.T) {
 		"alike":                      {series{of(100, 101, 99), of(98, 99)}, true},
 		"slower on a calm machine":   {series{of(100, 101, 99), of(70, 71)}, false},
 		"restless, and as cheap":     {series{of(100, 50, 99), of(70, 71)}, true},
+		"a round stood still":        {series{of(100, 101, 0), of(99, 100)}, false},
 		"restless, and dearer":       {series{of(100, 50, 99), with(of(70, 71), dear)}, false},
 		"restless without a measure": {series{with(of(100, 50, 99), func(p *pace) { p.cost = 0 }), with(of(70, 71), func(p *pace) { p.cost = 0 })}, false},
 		"single jobs wait":           {series{of(100, 101), with(of(100), func(p *pace) { p.wait *= 2 })}, false},
