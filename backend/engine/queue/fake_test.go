@@ -60,6 +60,7 @@ type store struct {
 	*database
 	controller string
 	fault      func(statement string, done bool) error
+	dead       time.Duration // what a read from a window's start takes, as if somebody held a snapshot
 }
 
 type lostAnswer struct{}
@@ -301,10 +302,19 @@ func (s *store) FetchWindow(_ context.Context, cuts []job.Cut, shards []int32, a
 	for _, sh := range shards {
 		own[sh] = true
 	}
+	s.mu.Lock()
+	dead, name := s.dead, "fetch"
+	s.mu.Unlock()
 	for _, c := range cuts {
 		after[c.Queue] = c
+		if dead > 0 && c.Due.IsZero() {
+			name = "fetch whole"
+		}
 	}
-	return s.window("fetch", func(r *row, now time.Time) bool {
+	if name != "fetch" {
+		time.Sleep(dead)
+	}
+	return s.window(name, func(r *row, now time.Time) bool {
 		c, ok := after[r.Queue]
 		return ok && own[shardOf(r.N)] && !r.Due.After(now.Add(ahead)) && (r.Due.After(c.Due) || r.Due.Equal(c.Due) && r.N > c.ID)
 	}, page)

@@ -11,12 +11,18 @@ import (
 
 // The keeper lists the queues each second and reads every window from its start: jobs that committed late, retries,
 // and what a hint missed. The refiller reads on where a window runs low, and where somebody hinted.
+//
+// While somebody holds a snapshot, a read from the start goes through all that ended since then. So reads of that kind
+// take a twentieth of the time at most; in between only what became due lately is looked for.
 
 const (
-	maxChunk   = 500    // windows read by one statement
-	chunkRows  = 20_000 // rows of one statement, at most
-	leastGap   = 50 * time.Millisecond
-	expireSize = 1000
+	lately      = 5 * time.Second  // transactions that made jobs have committed after so long, nearly always
+	thrift      = 19               // times as long as a read from the start took no other one begins,
+	longestCare = 30 * time.Second // but for no longer
+	maxChunk    = 500              // windows read by one statement
+	chunkRows   = 20_000           // rows of one statement, at most
+	leastGap    = 50 * time.Millisecond
+	expireSize  = 1000
 )
 
 func (q *Queue) keep(ctx context.Context) {
@@ -26,7 +32,7 @@ func (q *Queue) keep(ctx context.Context) {
 		visit, began := !time.Now().Before(nextVisit), time.Now()
 		err := q.round(ctx, visit)
 		if visit {
-			nextVisit = time.Now().Add(loop.Jittered(q.cfg.Overdue))
+			nextVisit = time.Now().Add(max(loop.Jittered(q.cfg.Overdue), care(time.Since(began))))
 		}
 		if err != nil {
 			failures++
@@ -44,6 +50,10 @@ func (q *Queue) keep(ctx context.Context) {
 // round reads everything once.
 func (q *Queue) round(ctx context.Context, visit bool) error {
 	q.mu.Lock()
+	reach := recent
+	if q.refetch || visit || !time.Now().Before(q.wholeAt) {
+		reach = whole
+	}
 	q.refetch = false
 	q.mu.Unlock()
 	stmt, cancel := loop.Statement(ctx)
@@ -53,10 +63,11 @@ func (q *Queue) round(ctx context.Context, visit bool) error {
 		return fmt.Errorf("list queues: %w", err)
 	}
 	probes, fetches, page := q.takeQueues(queues)
-	if err := q.fetchAll(ctx, probes, true, min(page, probePage)); err != nil {
+	began := time.Now()
+	if err := q.fetchAll(ctx, probes, reach, min(page, probePage)); err != nil {
 		return err
 	}
-	if err := q.fetchAll(ctx, fetches, true, page); err != nil {
+	if err := q.fetchAll(ctx, fetches, reach, page); err != nil {
 		return err
 	}
 	if visit {
@@ -65,9 +76,36 @@ func (q *Queue) round(ctx context.Context, visit bool) error {
 		}
 	}
 	q.mu.Lock()
+	if reach == whole {
+		q.wholeAt = time.Now().Add(care(time.Since(began)))
+	}
 	q.loaded = q.loaded || !q.refetch
 	q.mu.Unlock()
 	return q.expire(ctx)
+}
+
+// care is how long to leave alone what took so long.
+func care(took time.Duration) time.Duration { return min(thrift*took, longestCare) }
+
+// reach is from where a window is read.
+type reach int
+
+const (
+	onward reach = iota // from where it ends
+	recent              // from what became due lately, where the window comes that far
+	whole               // from its start
+)
+
+// start is from where to read a window; false: not at all.
+func (r reach) start(w *window, now micros) (from key, ok bool) {
+	switch late := (key{due: now - lately.Microseconds()}); {
+	case r == whole:
+		return key{}, true
+	case r == onward, !w.complete && w.upto.before(late):
+		return w.upto, r == onward || len(w.jobs) == 0 // what waits in it comes first
+	default:
+		return late, true
+	}
 }
 
 // takeQueues takes in the list of queues, and says which windows are to be read (those that are empty, and the others),
@@ -99,18 +137,15 @@ func (q *Queue) takeQueues(queues []job.Queue) (probes, fetches []*window, page 
 	return probes, fetches, min(firstPage, q.plan.share)
 }
 
-// fetch reads windows from their start, or on from where they end.
-func (q *Queue) fetch(ctx context.Context, windows []*window, start bool, page int) error {
+// fetch reads windows from their start, on from where they end, or what came lately.
+func (q *Queue) fetch(ctx context.Context, windows []*window, r reach, page int) error {
 	asked, cuts, froms := make([]*window, 0, len(windows)), make([]job.Cut, 0, len(windows)), make([]key, 0, len(windows))
 	q.mu.Lock()
 	own, began, before := q.own, q.plan.lastStamp, q.rawNow()
 	for _, w := range windows {
-		if w.fetching || w.paused || len(own) == 0 {
+		from, ok := r.start(w, q.now())
+		if !ok || w.fetching || w.paused || len(own) == 0 {
 			continue
-		}
-		from := w.upto
-		if start {
-			from = key{}
 		}
 		q.plan.begins(w)
 		asked, froms = append(asked, w), append(froms, from)
@@ -201,9 +236,9 @@ func (q *Queue) refill(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		hungry, hinted, page := q.takeWants()
-		err := q.fetchAll(ctx, hungry, false, page)
+		err := q.fetchAll(ctx, hungry, onward, page)
 		if err == nil {
-			err = q.fetchAll(ctx, hinted, true, firstPage)
+			err = q.fetchAll(ctx, hinted, recent, firstPage)
 		}
 		if err != nil {
 			failures++
@@ -216,11 +251,11 @@ func (q *Queue) refill(ctx context.Context) {
 	}
 }
 
-func (q *Queue) fetchAll(ctx context.Context, windows []*window, start bool, page int) error {
+func (q *Queue) fetchAll(ctx context.Context, windows []*window, r reach, page int) error {
 	chunk := min(max(chunkRows/max(page, 1), 1), maxChunk)
 	for len(windows) > 0 && ctx.Err() == nil {
 		n := min(chunk, len(windows))
-		if err := q.fetch(ctx, windows[:n], start, page); err != nil {
+		if err := q.fetch(ctx, windows[:n], r, page); err != nil {
 			return err
 		}
 		windows = windows[n:]

@@ -197,6 +197,7 @@ type Queue struct {
 	lead        micros            // how far the estimate was seen ahead of the database beyond its error
 	leadAt      time.Time         // local
 	refetch     bool              // all windows are to be read now
+	wholeAt     time.Time         // before, no round reads them from their start without a reason
 	loaded      bool              // they were, since the ring changed
 	full        bool              // a lane waits for runs to end
 	fenced      bool

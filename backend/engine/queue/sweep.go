@@ -25,12 +25,13 @@ const (
 func (q *Queue) sweep(ctx context.Context) {
 	nextOwn := time.Now().Add(loop.Jittered(ownScan))
 	var last time.Time
+	var took time.Duration // a pass reads the whole table, with all that a held snapshot keeps there
 	for ctx.Err() == nil {
 		loop.Rest(ctx, loop.Jittered(min(time.Second, q.cfg.Sweep)), nil)
 		q.mu.Lock()
 		doubt := !q.doubtAt.IsZero() && time.Since(q.doubtAt) < doubtFor
 		q.mu.Unlock()
-		if ctx.Err() != nil || time.Since(last) < q.cfg.Sweep && q.cfg.Unswept() == 0 {
+		if ctx.Err() != nil || time.Since(last) < max(q.cfg.Sweep, care(took)) && q.cfg.Unswept() == 0 {
 			continue
 		}
 		last = time.Now()
@@ -39,6 +40,7 @@ func (q *Queue) sweep(ctx context.Context) {
 			err = q.sweepOwn(ctx)
 			nextOwn = time.Now().Add(loop.Jittered(ownScan))
 		}
+		took = time.Since(last)
 		if err != nil {
 			q.log.WarnContext(ctx, "lost jobs not found", "error", err)
 		}
