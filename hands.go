@@ -1,6 +1,7 @@
 package carillon
 
 import (
+	"math"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -31,11 +32,13 @@ const (
 	idleTime = time.Second // and how long one does
 )
 
-// hurry has hands at everything that waits before it returns. It begins with as many as there are processors, lets them
-// go first, and doubles their number as long as something is left.
+// hurry has hands at everything that waits before it returns. It begins with as many as there are processors and lets them
+// go first, once: they may run verbs that keep the processors, and whoever hurries has a stream to read. What is left then
+// has a hand each.
 func (d *desk) hurry() {
-	for n := runtime.GOMAXPROCS(0); ; n *= 2 {
+	for n := runtime.GOMAXPROCS(0); ; n = math.MaxInt {
 		d.mu.Lock()
+		all := n >= len(d.todo)-d.taken
 		n = min(n, len(d.todo)-d.taken)
 		idle := len(d.idle) - min(n, len(d.idle))
 		woken := slices.Clone(d.idle[idle:])
@@ -50,6 +53,9 @@ func (d *desk) hurry() {
 		}
 		for range n - len(woken) {
 			go d.work(&hand{wake: make(chan struct{}, 1)})
+		}
+		if all {
+			return
 		}
 		runtime.Gosched()
 	}

@@ -143,3 +143,28 @@ func TestContextAfterItsVerb(t *testing.T) {
 		t.Errorf("%v, %v", ctx.Err(), child.Err())
 	}
 }
+
+// Verbs that keep the processors do not keep who reads the stream from its pings.
+func TestBusyVerbsDoNotHoldTheReader(t *testing.T) {
+	const n, busy = 100, 50 * time.Millisecond
+	d := deskOf(n, func(ctx context.Context) error {
+		for began := time.Now(); time.Since(began) < busy; {
+		}
+		return nil
+	})
+	defer close(d.over)
+	calls := make([]*carillonv1.CallRequest, n)
+	for i := range calls {
+		calls[i] = &carillonv1.CallRequest{RunId: fmt.Sprint("r", i), Ref: "m.verb", Deployment: "d1", JobId: "j"}
+	}
+	answers := make(chan *carillonv1.CallResponse, n)
+	began := time.Now()
+	d.take(waiter{tell: func(r *carillonv1.CallResponse) { answers <- r }}, calls...)
+	took := time.Since(began)
+	for range n {
+		<-answers
+	}
+	if all := time.Since(began); took > all/3 {
+		t.Errorf("they were taken after %s, done after %s", took, all)
+	}
+}

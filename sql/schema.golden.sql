@@ -378,6 +378,8 @@ INDEX CREATE INDEX job_keys_expiry ON carillon.job_keys USING btree (expires_at)
 
 INDEX CREATE INDEX jobs_cron_job ON carillon.jobs USING btree (cron_job_id) WHERE (cron_job_id IS NOT NULL)
 
+INDEX CREATE INDEX jobs_expiry ON carillon.jobs USING btree (expires_at) WHERE (expires_at IS NOT NULL)
+
 INDEX CREATE INDEX jobs_parent ON carillon.jobs USING btree (parent_id, id) WHERE (parent_id IS NOT NULL)
 
 INDEX CREATE INDEX jobs_trigger ON carillon.jobs USING btree (trigger_id, created_at, id) WHERE (trigger_id IS NOT NULL)

@@ -167,6 +167,9 @@ func (c *catalog) prepare(n job.New) (job.New, error) {
 			return n, err
 		}
 	}
+	if n.Idempotency != "" { // what the verb declares may change before the request is repeated
+		n.Asked = job.RequestHash(job.Complete(n))
+	}
 	return declared(n, v), nil
 }
 

@@ -1,12 +1,15 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"carillon/backend/core/deployment"
+	"carillon/backend/core/job"
+	"carillon/backend/core/schema"
 )
 
 // slowly answers after a while.
@@ -44,4 +47,23 @@ func TestAReadOfTheCatalogCountsOnceItIsOver(t *testing.T) {
 			t.Error("what was asked for before a request says nothing about it")
 		}
 	})
+}
+
+// The same request is the same request, though its verb came to declare something else meanwhile.
+func TestARequestIsKnownAfterARedeploy(t *testing.T) {
+	t.Parallel()
+	hash := func(attempts int) []byte {
+		t.Helper()
+		c := newCatalog(nil)
+		m := schema.Module{Language: schema.Go, Name: "m", Verbs: []schema.Verb{{Name: "v", Retry: &schema.Retry{Attempts: attempts}, Unique: &schema.Unique{}}}}
+		c.modules = map[string]*edition{"m": newEdition(deployment.Deployment{Module: "m", Schema: m.Text()})}
+		n, err := c.prepare(job.New{Ref: "m.v", Idempotency: "k"})
+		if err != nil || n.Retry.Attempts != attempts || n.Unique == "" {
+			t.Fatalf("%+v, %v", n, err)
+		}
+		return job.RequestHash(job.Complete(n))
+	}
+	if before, after := hash(2), hash(4); !bytes.Equal(before, after) || !bytes.Equal(before, job.RequestHash(job.Complete(job.New{Ref: "m.v"}))) {
+		t.Errorf("%x and then %x", before, after)
+	}
 }

@@ -86,6 +86,12 @@ func (s *Store) FetchOverdue(ctx context.Context, late time.Duration, page int) 
 	return waiting, now, nil
 }
 
+// FetchExpired reads the ids of ready jobs in some shards that must not begin any more, the longest expired first.
+func (s *Store) FetchExpired(ctx context.Context, shards []int32, page int) ([]int64, error) {
+	ids, err := s.q(s.jobs.claim).FetchExpired(ctx, sqlc.FetchExpiredParams{Owned: bitmap(shards), Page: int32(page)})
+	return ids, wrap("look for expired jobs", err)
+}
+
 // ClaimJobs claims ready jobs in the name of a controller and returns those that were won. The others are not to run
 // now: somebody has them, they ended, are not due, have expired, or their queue is paused. grace is added to a job's
 // timeout for its hard one.

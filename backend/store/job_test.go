@@ -11,6 +11,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/core/ring"
 	"carillon/backend/store/storetest"
 )
 
@@ -323,6 +324,18 @@ func TestExpiredJobsEnd(t *testing.T) {
 		}
 		if w := window(t, db, job.Cut{Queue: q.ID}, 10); len(w) != 2 || !w[0].Expires.Equal(e.Expires) {
 			t.Errorf("window %+v", w)
+		}
+		all, none := []int32{}, []int32{}
+		for shard := range int32(ring.Shards) {
+			if all = append(all, shard); shard != int32(past.N%ring.Shards) {
+				none = append(none, shard)
+			}
+		}
+		if ids, err := db.FetchExpired(t.Context(), all, 10); err != nil || !slices.Equal(ids, []int64{past.N}) {
+			t.Errorf("expired %v, %v", ids, err)
+		}
+		if ids, err := db.FetchExpired(t.Context(), none, 10); err != nil || len(ids) != 0 {
+			t.Errorf("expired in others' shards %v, %v", ids, err)
 		}
 		gone, _, err := db.ExpireJobs(t.Context(), []int64{later.N, past.N})
 		if err != nil || !slices.Equal(gone, []int64{past.N}) {

@@ -273,3 +273,19 @@ func TestClaimsOfABacklogStayHot(t *testing.T) {
 		t.Errorf("%d of %d updates are HOT", hot, updates)
 	}
 }
+
+// Whoever may make functions in the database must not be able to say how jobs end: FinishJobs names columns in a way that
+// a function of that name would answer, were it found.
+func TestForeignFunctionsAreNotAsked(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	for _, name := range []string{"final", "output", "fault", "words", "told"} {
+		db.Exec("CREATE FUNCTION public." + name + "(anyelement) RETURNS text LANGUAGE sql AS $$ SELECT 'cancelled'::text $$")
+	}
+	q := putQueue(t, db, "t", "m.v", 2)
+	id := ready(t, db, q, 1)[0]
+	finish(t, db, endOf(claimAll(t, db, id)[0], succeeded))
+	if j := getJob(t, db, id); j.State != job.Succeeded {
+		t.Errorf("it ended as %v", j.State)
+	}
+}

@@ -129,6 +129,7 @@ func (c Config) poolConfig(kind string, statement time.Duration, more ...string)
 	for k, v := range map[string]string{
 		"application_name":                    "carillon " + kind + " " + c.Application,
 		"timezone":                            zone,
+		"search_path":                         "pg_catalog", // every other name says its schema; nobody's function is to stand in for ours
 		"statement_timeout":                   fmt.Sprint(statement.Milliseconds()),
 		"lock_timeout":                        fmt.Sprint(lockTimeout(kind).Milliseconds()),
 		"idle_in_transaction_session_timeout": "5000",

@@ -79,6 +79,7 @@ CREATE TABLE carillon.jobs (
 -- A window's order within its queue, and nothing that a claim changes. By id + 0: a look for an id must not be able to walk
 -- through this index, which costs nothing by the statistics of a moment when the table was empty.
 CREATE INDEX jobs_window ON carillon.jobs (queue_id, due_at, (id + 0));
+CREATE INDEX jobs_expiry ON carillon.jobs (expires_at) WHERE expires_at IS NOT NULL; -- nor does a claim change that
 CREATE INDEX jobs_parent ON carillon.jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 
 -- Ended jobs: the row as it was at its end, by day of the end.

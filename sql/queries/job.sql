@@ -115,6 +115,13 @@ CROSS JOIN LATERAL (
 WHERE q.paused_at IS NULL
 ORDER BY j.queue_id, j.due_at, j.id;
 
+-- name: FetchExpired :many
+-- Ready jobs of owned shards that must not begin any more: also those of paused queues, and behind what windows hold.
+SELECT id FROM carillon.jobs
+WHERE expires_at <= now() AND state = 'ready' AND get_bit(sqlc.arg(owned)::bytea, shard) = 1
+ORDER BY expires_at
+LIMIT sqlc.arg(page)::int;
+
 -- name: ClaimJobs :many
 -- Claims by id, in id order. Losers are simply not returned: somebody else has them, or they are not to run now. A
 -- limited verb's jobs are claimed only by who says so and holds the lock of its places (LockLimit).

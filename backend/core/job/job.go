@@ -79,6 +79,7 @@ type New struct {
 	Unique      string        // key: one live job at a time (or one per Window)
 	Window      time.Duration // of Unique; zero: while the job lives
 	Idempotency string        // key: the same request again gives the same job, for 24 h
+	Asked       []byte        // RequestHash of what the caller asked for, where more was added since; nil: nothing was
 	Slot        time.Time     // nominal time, where a clock made it
 	CronJob     int64
 	TriggerID   int64      // the trigger that made it; 0: none

@@ -200,6 +200,9 @@ func text(field, s string, least, most int) error {
 // where he named one, a length of time where he gave that, and never what was computed from them, for that differs with
 // each try. Slot and ParentRun are nobody's wish: the next run of a parent makes the same child.
 func RequestHash(n New) []byte {
+	if n.Asked != nil {
+		return n.Asked
+	}
 	if !n.Due.IsZero() {
 		n.Delay = 0
 	}

@@ -324,6 +324,17 @@ func (s *store) FetchOverdue(_ context.Context, late time.Duration, page int) ([
 	return s.window("overdue", func(r *row, now time.Time) bool { return r.Due.Before(now.Add(-late)) && !s.queueOf(r.Queue).Paused }, page)
 }
 
+func (s *store) FetchExpired(_ context.Context, shards []int32, page int) (ids []int64, err error) {
+	err = s.do("expired", func(now time.Time) {
+		for _, r := range s.jobs {
+			if r.state == job.Ready && !r.Expires.IsZero() && !r.Expires.After(now) && slices.Contains(shards, shardOf(r.N)) && len(ids) < page {
+				ids = append(ids, r.N)
+			}
+		}
+	})
+	return ids, err
+}
+
 func (s *store) ExpireJobs(_ context.Context, ids []int64) (gone []int64, woken []job.Waiting, err error) {
 	err = s.do("expire", func(now time.Time) {
 		for _, id := range ids {

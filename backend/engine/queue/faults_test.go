@@ -268,3 +268,23 @@ func TestAJobPastItsExpiryEndsWithoutARunner(t *testing.T) {
 		}
 	})
 }
+
+// A pause hides a job from the windows, not from its expiry.
+func TestAPausedJobExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabase()
+		c := d.sole(t, 10, succeed, "m.v")
+		d.pause("m.v", true)
+		c.Wake()
+		wait(time.Second)
+		id := c.enqueue(t, "m.v", func(n *job.New) { n.Expires = time.Now().Add(10 * time.Second) })
+		wait(9 * time.Second)
+		if got := d.story(id); got != "ready x0" {
+			t.Error(got)
+		}
+		wait(8 * time.Second)
+		if got := d.story(id); got != "failed x0" {
+			t.Error(got)
+		}
+	})
+}

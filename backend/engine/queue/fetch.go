@@ -23,6 +23,7 @@ const (
 	chunkRows   = 20_000           // rows of one statement, at most
 	leastGap    = 50 * time.Millisecond
 	expireSize  = 1000
+	expirePages = 20 // of a round
 )
 
 func (q *Queue) keep(ctx context.Context) {
@@ -72,6 +73,9 @@ func (q *Queue) round(ctx context.Context, visit bool) error {
 	}
 	if visit {
 		if err := q.visit(ctx); err != nil {
+			return err
+		}
+		if err := q.expireHidden(ctx); err != nil {
 			return err
 		}
 	}
@@ -210,12 +214,38 @@ func (q *Queue) visit(ctx context.Context) error {
 	return nil
 }
 
-// expire ends jobs that wait and must not begin any more.
+// expire ends jobs of the windows that must not begin any more.
 func (q *Queue) expire(ctx context.Context) error {
 	q.mu.Lock()
 	q.plan.advance(q.now())
 	ids := q.plan.expired(expireSize)
 	q.mu.Unlock()
+	return q.expired(ctx, ids)
+}
+
+// expireHidden ends those that no window shows: of paused queues, or behind many others.
+func (q *Queue) expireHidden(ctx context.Context) error {
+	for range expirePages {
+		q.mu.Lock()
+		own := q.own
+		q.mu.Unlock()
+		if len(own) == 0 {
+			return nil
+		}
+		stmt, cancel := loop.Statement(ctx)
+		ids, err := q.cfg.Lists.FetchExpired(stmt, own, expireSize)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("fetch expired jobs: %w", err)
+		}
+		if err := q.expired(ctx, ids); err != nil || len(ids) < expireSize {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *Queue) expired(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}

@@ -18,15 +18,20 @@ func TestReadsFromTheStartAreKeptRare(t *testing.T) {
 		c.store.dead = 2 * time.Second
 		d.mu.Unlock()
 		wait(10 * time.Second)
-		before := d.count("fetch whole")
+		before, soon := d.count("fetch whole"), 0
 		for range 20 {
 			at := time.Now()
 			id := other.enqueue(t, "m.v")
-			wait(2 * time.Second)
-			if began := c.runners.started[id]; len(began) != 1 || began[0].Sub(at) > 1500*time.Millisecond {
+			wait(6 * time.Second)
+			began := c.runners.starts(id)
+			if len(began) != 1 || began[0].Sub(at) > 4*time.Second { // behind a read from the start, and a poll
 				t.Errorf("began %v, enqueued %s", began, at)
+			} else if began[0].Sub(at) < 1500*time.Millisecond {
+				soon++
 			}
-			wait(4 * time.Second)
+		}
+		if soon < 15 {
+			t.Errorf("%d of 20 began within a poll", soon)
 		}
 		if n := d.count("fetch whole") - before; n < 3 || n > 6 {
 			t.Errorf("%d reads from the start in two minutes", n)

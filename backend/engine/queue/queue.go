@@ -59,6 +59,8 @@ type Lists interface {
 	FetchWindow(ctx context.Context, cuts []job.Cut, shards []int32, ahead time.Duration, page int) ([]job.Waiting, time.Time, error)
 	// FetchOverdue reads ready jobs of any shard and queue that have been due for longer than late.
 	FetchOverdue(ctx context.Context, late time.Duration, page int) ([]job.Waiting, time.Time, error)
+	// FetchExpired reads ready jobs of some shards that must not begin any more, also where no window shows them.
+	FetchExpired(ctx context.Context, shards []int32, page int) ([]int64, error)
 	// ExpireJobs ends those of the jobs that are ready and past their time to begin, and returns them, and the parents that
 	// waited for the last of them.
 	ExpireJobs(ctx context.Context, ids []int64) (gone []int64, woken []job.Waiting, err error)

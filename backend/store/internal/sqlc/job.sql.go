@@ -440,6 +440,39 @@ func (q *Queries) EndWaiting(ctx context.Context, arg EndWaitingParams) ([]EndWa
 	return items, nil
 }
 
+const fetchExpired = `-- name: FetchExpired :many
+SELECT id FROM carillon.jobs
+WHERE expires_at <= now() AND state = 'ready' AND get_bit($1::bytea, shard) = 1
+ORDER BY expires_at
+LIMIT $2::int
+`
+
+type FetchExpiredParams struct {
+	Owned []byte
+	Page  int32
+}
+
+// Ready jobs of owned shards that must not begin any more: also those of paused queues, and behind what windows hold.
+func (q *Queries) FetchExpired(ctx context.Context, arg FetchExpiredParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, fetchExpired, arg.Owned, arg.Page)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const fetchOverdue = `-- name: FetchOverdue :many
 SELECT j.id, j.queue_id, j.due_at, j.priority, j.shard, j.expires_at, clock_timestamp()::timestamptz AS now
 FROM carillon.queues q
