@@ -16,11 +16,11 @@ import (
 // take a twentieth of the time at most; in between only what became due lately is looked for.
 
 const (
-	lately      = 5 * time.Second  // transactions that made jobs have committed after so long, nearly always
-	thrift      = 19               // times as long as a read from the start took no other one begins,
-	longestCare = 30 * time.Second // but for no longer
-	maxChunk    = 500              // windows read by one statement
-	chunkRows   = 20_000           // rows of one statement, at most
+	lately      = 5 * time.Second // transactions that made jobs have committed after so long, nearly always
+	thrift      = 19              // times as long as a read from the start took no other one begins,
+	longestCare = 2 * time.Minute // but for no longer
+	maxChunk    = 500             // windows read by one statement
+	chunkRows   = 20_000          // rows of one statement, at most
 	leastGap    = 50 * time.Millisecond
 	expireSize  = 1000
 	expirePages = 20 // of a round
@@ -51,8 +51,8 @@ func (q *Queue) keep(ctx context.Context) {
 // round reads everything once.
 func (q *Queue) round(ctx context.Context, visit bool) error {
 	q.mu.Lock()
-	reach := recent
-	if q.refetch || visit || !time.Now().Before(q.wholeAt) {
+	reach, asked := recent, q.refetch
+	if asked || visit || !time.Now().Before(q.wholeAt) {
 		reach = whole
 	}
 	q.refetch = false
@@ -65,10 +65,17 @@ func (q *Queue) round(ctx context.Context, visit bool) error {
 	}
 	probes, fetches, page := q.takeQueues(queues)
 	began := time.Now()
-	if err := q.fetchAll(ctx, probes, reach, min(page, probePage)); err != nil {
-		return err
+	err = q.fetchAll(ctx, probes, reach, min(page, probePage))
+	if err == nil {
+		err = q.fetchAll(ctx, fetches, reach, page)
 	}
-	if err := q.fetchAll(ctx, fetches, reach, page); err != nil {
+	if reach == whole { // also one that took too long
+		q.mu.Lock()
+		q.wholeAt = time.Now().Add(care(time.Since(began)))
+		q.refetch = q.refetch || asked && err != nil
+		q.mu.Unlock()
+	}
+	if err != nil {
 		return err
 	}
 	if visit {
@@ -80,9 +87,6 @@ func (q *Queue) round(ctx context.Context, visit bool) error {
 		}
 	}
 	q.mu.Lock()
-	if reach == whole {
-		q.wholeAt = time.Now().Add(care(time.Since(began)))
-	}
 	q.loaded = q.loaded || !q.refetch
 	q.mu.Unlock()
 	return q.expire(ctx)
