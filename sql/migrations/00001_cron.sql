@@ -4,7 +4,7 @@
 CREATE SCHEMA IF NOT EXISTS carillon;
 
 -- One row. The shard count is part of the data: shards are stored on rows, so a controller built with another count
--- must not join (DESIGN, "shard").
+-- must not join.
 CREATE TABLE carillon.settings (
     id          boolean PRIMARY KEY DEFAULT true CHECK (id),
     shard_count integer NOT NULL CHECK (shard_count > 0)

@@ -1,4 +1,4 @@
--- Cron jobs that fire: their slots become jobs instead of runs of the row (DESIGN, FireCronJobs).
+-- Cron jobs that fire: their slots become jobs instead of runs of the row.
 -- +goose Up
 
 ALTER TYPE carillon.overlap ADD VALUE 'queue';
