@@ -65,7 +65,7 @@ func Serve(ctx context.Context, cfg Config) error {
 	parts.Go(func() { d.tend(levels) })
 
 	<-running.Done()
-	log.Info("runner drains", "for at most", cfg.Drain)
+	log.Info("runner drains", "drain", cfg.Drain)
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain)
 	defer cancel()
 	if n := d.drain(late); n > 0 {

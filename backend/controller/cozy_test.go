@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"carillon"
+	"carillon/backend/core/cron"
+	"carillon/backend/core/job"
 	"carillon/backend/core/permission"
 	"carillon/backend/store/storetest"
 	"carillon/proto/carillon/v1/carillonv1connect"
@@ -137,6 +139,36 @@ func TestARepeatedRequestCountsOnce(t *testing.T) {
 		}
 	}
 	o.out(t)
+}
+
+// What is refused for something else uses nothing of the hour up.
+func TestRefusedRequestsCountNothing(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "")
+	h := &house{store: named{Store: db.Store}, log: discard}
+	n, want := job.New{Tenant: "acme", Ref: "m.sendmail"}, 0
+	for _, c := range []struct {
+		made   job.Enqueued
+		err    error
+		counts int
+	}{
+		{made: job.Enqueued{}, counts: 1},
+		{made: job.Enqueued{Existing: true}},
+		{err: &job.FieldError{Field: "payload", Problem: "is no JSON"}},
+		{err: fmt.Errorf("%w: no such verb", cron.ErrNotFound)},
+		{err: fmt.Errorf("%w: another request", cron.ErrExists)},
+		{err: fmt.Errorf("%w: it may be in", cron.ErrUnavailable), counts: 1},
+	} {
+		_, err := h.counted(t.Context(), "acme.example", n, func() (job.Enqueued, error) { return c.made, c.err })
+		if err != c.err {
+			t.Errorf("answered %v, want %v", err, c.err)
+		}
+		uses := 0
+		db.Scan("SELECT count FROM carillon.rate_limits WHERE kind = 'sendmail'", nil, &uses)
+		if want += c.counts; uses != want {
+			t.Errorf("after %+v, %v: %d uses, want %d", c.made, c.err, uses, want)
+		}
+	}
 }
 
 // The setting reaches both faces, by each name of the worker.

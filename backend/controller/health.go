@@ -66,7 +66,7 @@ func (h *house) checkRunners(ctx context.Context) rpc.Check {
 	}
 	var bare []string
 	for _, d := range live {
-		if d.Active && d.MinReplicas > 0 && d.CronJobs > 0 && !serves[d.Key] {
+		if d.Active && d.MinReplicas > 0 && !serves[d.Key] {
 			bare = append(bare, d.Module)
 		}
 	}

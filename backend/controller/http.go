@@ -34,7 +34,7 @@ func (h *house) serverOf() (*http.Server, error) {
 	api, err := rpc.Handler(rpc.Config{
 		Key: h.key, Version: h.cfg.Version, Reader: h.store, Runners: h.store, House: h, Deploy: h.deploy, Jobs: h, JobReader: h.store, Triggers: triggers{h},
 		TriggerReader: h.store, Events: triggers{h}, TokenStore: h.store, Workers: triggers{h}, Reserved: h.cfg.Reserved,
-		Tokens:     rpc.Tokens{Admin: h.cfg.AdminToken, Cluster: h.cfg.ClusterToken, Lookup: h.findToken},
+		Tokens:     rpc.Tokens{Admin: h.cfg.AdminToken, Cluster: h.cfg.ClusterToken, Lookup: h.findToken, Now: h.cluster.Clock().Now},
 		RunnerBeat: h.cfg.Timing.RunnerBeat, Logger: h.log,
 	})
 	if err != nil {
@@ -45,7 +45,7 @@ func (h *house) serverOf() (*http.Server, error) {
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.metrics.registry, promhttp.HandlerOpts{}))
 	mux.Handle("/jobs/", cozy.Handler(cozy.Config{
-		House: cozyHouse{triggers{h}}, Reader: h.store, Tokens: bearers{rpc.NewBearers(h.findToken), h.cfg.AdminToken}, Reserved: h.cfg.Reserved, Logger: h.log,
+		House: cozyHouse{triggers{h}}, Reader: h.store, Tokens: bearers{rpc.NewBearers(h.findToken, h.cluster.Clock().Now), h.cfg.AdminToken}, Reserved: h.cfg.Reserved, Logger: h.log,
 	}))
 	mux.Handle("/", api)
 	s := &http.Server{

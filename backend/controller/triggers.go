@@ -117,7 +117,7 @@ func (h *house) launch(ctx context.Context, tenant, key string, l cozy.Launch) (
 		Tenant: t.Tenant, Ref: t.Ref, Priority: t.Priority, Retry: t.Retry, Timeout: t.Timeout, Payload: t.Message, TriggerID: t.ID,
 		Envelope: envelope, Idempotency: l.Idempotency,
 	}
-	if l.Manual && !givesPriority(t.Options) {
+	if l.Manual && !trigger.GivesPriority(t.Options) {
 		n.Priority = trigger.ManualPriority * 10
 	}
 	if t.Worker == trigger.ClientWorker {
@@ -126,12 +126,6 @@ func (h *house) launch(ctx context.Context, tenant, key string, l cozy.Launch) (
 	}
 	made, err := h.pushJob(ctx, t.Domain, n)
 	return made.ID, err
-}
-
-// givesPriority says whether a trigger's maker asked for a priority, also the default one.
-func givesPriority(options json.RawMessage) bool {
-	var given struct{ Priority *int }
-	return json.Unmarshal(options, &given) == nil && given.Priority != nil
 }
 
 // pushJob takes a job in, within the limit of its verb and domain.
@@ -154,7 +148,7 @@ func (h *house) pushClientJob(ctx context.Context, domain string, n job.New) (jo
 }
 
 // counted takes a job in if the limit of its verb and domain allows it. A request that came before is answered by what it
-// made, however full the hour is, and counts nothing.
+// made, however full the hour is, and counts nothing; neither does one that is refused for something else.
 func (h *house) counted(ctx context.Context, domain string, n job.New, take func() (job.Enqueued, error)) (job.Enqueued, error) {
 	r, counts, err := h.use(ctx, domain, n)
 	if err == nil && !r.Allowed {
@@ -164,7 +158,7 @@ func (h *house) counted(ctx context.Context, domain string, n job.New, take func
 		return job.Enqueued{}, err
 	}
 	made, err := take()
-	if counts && err == nil && made.Existing { // its first coming was under way
+	if made.Err = err; counts && made.MadeNothing() { // it was refused, or its first coming was under way
 		h.giveBack(ctx, domain, n)
 	}
 	return made, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carillon/backend/core/cron"
+	"carillon/backend/core/job"
 	"carillon/backend/core/trigger"
 	"carillon/backend/store/internal/sqlc"
 )
@@ -42,7 +43,10 @@ func (s *Store) closeOnce(ctx context.Context, page int) (made trigger.Made, ids
 		for _, r := range rows {
 			ids = append(ids, r.TriggerID)
 			if !r.Gone {
-				w := endedWindow{trigger: r.TriggerID, use: useOf(r.Tenant, r.Domain, r.Ref), kind: trigger.Kind(r.Kind), window: toWindow(r.FireAt.Time, r.Count, r.Payloads, r.Manual)}
+				w := endedWindow{
+					trigger: r.TriggerID, use: useOf(r.Tenant, r.Domain, r.Ref), raised: raisedQueue(r.Manual, r.Tenant, r.Ref, r.Options),
+					kind: trigger.Kind(r.Kind), window: toWindow(r.FireAt.Time, r.Count, r.Payloads, r.Manual),
+				}
 				ended, uses = append(ended, w), append(uses, w.use)
 			}
 		}
@@ -98,6 +102,7 @@ func seconds(secs float64) time.Duration {
 type endedWindow struct {
 	trigger int64
 	use     use
+	raised  job.Queue // as raisedQueue says
 	kind    trigger.Kind
 	window  trigger.Window
 	early   bool // it was full before its end: the job waits for it
@@ -174,8 +179,10 @@ func insertWindowJobs(ctx context.Context, q *sqlc.Queries, ended []endedWindow,
 	if len(ended) == 0 {
 		return nil
 	}
-	p := sqlc.InsertTriggerJobsParams{Salts: newSalts(len(ended)), Ids: make([]int64, len(ended))}
+	p := sqlc.InsertTriggerJobsParams{Salts: newSalts(len(ended)), Ids: make([]int64, len(ended)), RaisedPriority: raisedPriority}
+	var queues []job.Queue
 	for i, w := range ended {
+		queues = append(queues, w.raised)
 		due := rulings[i].Due
 		if w.early && due.Before(w.window.FireAt) {
 			due = w.window.FireAt
@@ -186,9 +193,62 @@ func insertWindowJobs(ctx context.Context, q *sqlc.Queries, ended []endedWindow,
 		}
 		p.TriggerIds, p.Due, p.Extras = append(p.TriggerIds, w.trigger), append(p.Due, stamp(due)), append(p.Extras, extra)
 	}
+	var err error
+	if p.RaisedIds, err = raisedIDs(ctx, q, queues); err != nil {
+		return err
+	}
 	rows, err := q.InsertTriggerJobs(ctx, p)
 	for _, r := range rows {
 		made.Jobs = append(made.Jobs, waitingOf(r))
 	}
 	return err
+}
+
+// raisedPriority is that of a job that somebody waits for.
+const raisedPriority = trigger.ManualPriority * 10
+
+// raisedQueue is where the job of a delivery goes that somebody waits for, unless its trigger's options give a priority;
+// otherwise none: the trigger's own.
+func raisedQueue(manual bool, tenant, ref string, options []byte) job.Queue {
+	if !manual || trigger.GivesPriority(options) {
+		return job.Queue{}
+	}
+	return job.Queue{Tenant: tenant, Ref: ref, Lane: job.Lane(raisedPriority)}
+}
+
+// raisedIDs finds the ids of such queues, in their order, 0 for none, and makes those that are not there. It is the last
+// thing before the jobs: who makes a queue keeps others from pausing any until the commit.
+func raisedIDs(ctx context.Context, q *sqlc.Queries, queues []job.Queue) ([]int32, error) {
+	var p sqlc.GetQueuesParams
+	asked := map[job.Queue]bool{}
+	for _, r := range queues {
+		if r.Ref != "" && !asked[r] {
+			asked[r] = true
+			p.Tenants, p.Refs, p.Lanes = append(p.Tenants, r.Tenant), append(p.Refs, r.Ref), append(p.Lanes, int16(r.Lane))
+		}
+	}
+	ids := make([]int32, len(queues))
+	if len(asked) == 0 {
+		return ids, nil
+	}
+	rows, err := q.GetQueues(ctx, p)
+	if err == nil && len(rows) < len(asked) {
+		if err = q.ShareQueues(ctx); err == nil {
+			err = q.PutQueues(ctx, sqlc.PutQueuesParams(p))
+		}
+		if err == nil {
+			rows, err = q.GetQueues(ctx, p)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	byName := make(map[job.Queue]int32, len(rows))
+	for _, r := range rows {
+		byName[job.Queue{Tenant: r.Tenant, Ref: r.Ref, Lane: int(r.Lane)}] = r.ID
+	}
+	for i, r := range queues {
+		ids[i] = byName[r]
+	}
+	return ids, nil
 }

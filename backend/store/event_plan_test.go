@@ -24,6 +24,7 @@ func TestTriggersOfEventsAreFoundByTheirKey(t *testing.T) {
 		ways                 []string
 	}{
 		{"GetMakers", "(NULL)", []string{"triggers_pkey"}}, {"InsertEventJobs", "(NULL, NULL, NULL, NULL)", []string{"triggers_pkey", "events_pkey"}},
+		{"InsertTriggerJobs", "(NULL, NULL, NULL, NULL, NULL, NULL, NULL)", []string{"triggers_pkey"}}, {"LockDueDebounces", "(NULL)", []string{"triggers_pkey"}},
 	} {
 		plan := planOfJobs(t, db, eventStatement(t, tc.statement), tc.arguments)
 		for _, way := range tc.ways {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carillon/backend/core/cron"
+	"carillon/backend/core/job"
 	"carillon/backend/core/schedule"
 	"carillon/backend/core/trigger"
 	"carillon/backend/store/storetest"
@@ -234,6 +235,92 @@ func TestATriggerWithVeryManyJobs(t *testing.T) {
 		}
 		if wrong, err := db.FindOverlaps(t.Context(), db.Now().Add(-time.Hour)); err != nil || len(wrong) != 0 {
 			t.Errorf("overlaps %v, %v", wrong, err)
+		}
+	})
+}
+
+// Firings that the limit put off are in nobody's way: however many they are, the next slot makes its job, too. Those that
+// are due count.
+func TestPutOffJobsHoldUpNoSlot(t *testing.T) {
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		tr := create(t, db, newTrigger(trigger.Every, "1m", func(tr *trigger.Trigger) { tr.Ref = "m.push" }))
+		limit, _ := trigger.LimitOf("push")
+		db.Exec("INSERT INTO carillon.rate_limits (tenant, domain, kind, opened_at, count) VALUES ($1, $2, 'push', now(), $3)", tr.Tenant, tr.Domain, limit)
+		rewind(db, tr, 10*time.Minute)
+		db.Exec("UPDATE carillon.cron_jobs SET catchup = 'all' WHERE id = $1", tr.CronJob) // a slot at a time
+		if f := fire(t, db, dueClaim(t, db, tr.CronJob)); len(f) != 1 || f[0].Made.N == 0 || f[0].Due.IsZero() {
+			t.Fatalf("fired %+v", f)
+		}
+		db.Exec(`INSERT INTO carillon.jobs (due_at, cron_job_id, queue_id, shard, salt, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload)
+			SELECT due_at, cron_job_id, queue_id, 0, 0, 1, 1, 1, 1, 500, '' FROM carillon.jobs, generate_series(2, $1)`, cron.MaxLive)
+		for range 2 {
+			if f := fire(t, db, dueClaim(t, db, tr.CronJob)); len(f) != 1 || f[0].Made.N == 0 || f[0].Due.IsZero() {
+				t.Errorf("fired %+v", f)
+			}
+		}
+		db.Exec("UPDATE carillon.jobs SET due_at = now()")
+		if f := fire(t, db, dueClaim(t, db, tr.CronJob)); len(f) != 1 || f[0].Made.N != 0 {
+			t.Errorf("with %d that are due: %+v", cron.MaxLive+2, f)
+		}
+	})
+}
+
+// A trigger whose verb is not there says so: its module never was, is stopped, or has the verb no more. Its slots make jobs
+// all the same, which wait, and the next slot is kept; when the verb is back, the trigger is content again.
+func TestATriggerSaysThatItsWorkerIsNotThere(t *testing.T) {
+	const away = "jobs: could not find worker"
+	inZones(t, func(t *testing.T, db storetest.DB) {
+		tr := create(t, db, newTrigger(trigger.Every, "1m", func(tr *trigger.Trigger) { tr.Ref = "m.mailer" }))
+		other := create(t, db, newTrigger(trigger.Every, "1m", func(tr *trigger.Trigger) { tr.Ref = "m.other" }))
+		once := create(t, db, newTrigger(trigger.At, "2026-01-02T03:04:05Z", func(tr *trigger.Trigger) { tr.Ref = "gone.mailer" }))
+		db.Exec("UPDATE carillon.cron_jobs SET catchup = 'all'") // a slot at a time
+		rewind(db, tr, 10*time.Minute)
+		rewind(db, other, 10*time.Minute)
+		live := func(schema string) {
+			db.Deploy(0, db.Now())
+			db.Exec("UPDATE carillon.deployments SET min_replicas = 1, schema = $1", schema)
+		}
+		for i, c := range []struct {
+			step   string
+			change func()
+			want   string
+		}{
+			{"no module", func() {}, away},
+			{"deployed", func() {
+				live("module m\nverb other() Unit\nexport verb mailer(Mail) Unit\ndata Mail {\n  to String\n}\n")
+			}, ""},
+			{"without the verb", func() {
+				live("module m\nverb mailers() Unit\n  +cron * * * * *\nverb other() Unit\ndata mailer {\n  verb mailer\n}\n")
+			}, away},
+			{"back", func() { live("module m\nverb mailer() Unit\nverb other() Unit\n") }, ""},
+			{"stopped", func() { db.Exec("UPDATE carillon.deployments SET min_replicas = 0") }, away},
+		} {
+			c.change()
+			row := get(t, db, tr.CronJob)
+			f := fire(t, db, dueClaim(t, db, tr.CronJob), dueClaim(t, db, other.CronJob))
+			if len(f) != 2 || f[0].Made.N == 0 || f[1].Made.N == 0 || getJob(t, db, job.ID(f[0].Made)).State != job.Ready {
+				t.Fatalf("%s: fired %+v", c.step, f)
+			}
+			said, err := db.GetTrigger(t.Context(), "t", tr.Key)
+			if after := get(t, db, tr.CronJob); err != nil || said.LastError != c.want || said.Rev != tr.Rev || !after.Enabled || !after.Next.Equal(row.Next.Add(time.Minute)) {
+				t.Errorf("%s: the trigger says %q, %v; want %q; next %v after %v", c.step, said.LastError, err, c.want, after.Next, row.Next)
+			}
+			if o, err := db.GetTrigger(t.Context(), "t", other.Key); err != nil || (o.LastError != "") != (i == 0 || c.step == "stopped") {
+				t.Errorf("%s: the other one says %q, %v", c.step, o.LastError, err)
+			}
+		}
+		db.Exec("UPDATE carillon.triggers SET last_error = 'something else' WHERE id = $1", tr.ID)
+		db.Exec("UPDATE carillon.deployments SET min_replicas = 1")
+		fire(t, db, dueClaim(t, db, tr.CronJob))
+		if said, err := db.GetTrigger(t.Context(), "t", tr.Key); err != nil || said.LastError != "something else" {
+			t.Errorf("another error became %q, %v", said.LastError, err)
+		}
+		// What fires once has done so; its job waits for the verb.
+		f := fire(t, db, dueClaim(t, db, once.CronJob))
+		var gone bool
+		db.Scan("SELECT deleted_at IS NOT NULL FROM carillon.triggers WHERE id = $1", []any{once.ID}, &gone)
+		if len(f) != 1 || f[0].Made.N == 0 || getJob(t, db, job.ID(f[0].Made)).State != job.Ready || !gone {
+			t.Errorf("fired %+v", f)
 		}
 	})
 }

@@ -20,7 +20,8 @@ import (
 // DeliverWebhook makes a job of a delivery to the webhook with this key, or appends it to the trigger's window. A
 // delivery with the same idempotency key (empty: none) within 24 h is the same one. The limits of the domain are counted in the
 // same transaction: above that of deliveries the error is a *trigger.LimitError, and nothing is made; above the worker's, the job becomes due
-// when the limit's next hour begins.
+// when the limit's next hour begins. The job of a manual delivery, or of a window with one, has the priority of what
+// somebody waits for, unless the trigger's options give one.
 //
 // cron.ErrNotFound: no such trigger; a *trigger.Fault: it is no webhook, or the payload is refused; cron.ErrExists: the
 // key belongs to another delivery. Unknown() of the error: it may be in; with an idempotency key it may be sent again.
@@ -174,7 +175,7 @@ func (w *delivering) collect(ctx context.Context, q *sqlc.Queries, open sqlc.Loc
 			return err
 		}
 		made := trigger.Made{}
-		ended := []endedWindow{{trigger: w.hook.ID, use: w.worker(), kind: trigger.Webhook, window: window, early: full}}
+		ended := []endedWindow{{trigger: w.hook.ID, use: w.worker(), raised: raisedQueue(window.Manual, w.hook.Tenant, w.hook.Ref, w.hook.Options), kind: trigger.Webhook, window: window, early: full}}
 		if err := insertWindowJobs(ctx, q, ended, rulings, &made); err != nil {
 			return err
 		}
@@ -195,7 +196,12 @@ func (w *delivering) makeJob(ctx context.Context, q *sqlc.Queries) error {
 	if err != nil {
 		return err
 	}
+	raised, err := raisedIDs(ctx, q, []job.Queue{raisedQueue(w.manual, w.hook.Tenant, w.hook.Ref, w.hook.Options)})
+	if err != nil {
+		return err
+	}
 	rows, err := q.InsertTriggerJobs(ctx, sqlc.InsertTriggerJobsParams{
+		RaisedIds: raised, RaisedPriority: raisedPriority,
 		Ids: []int64{w.id.N}, TriggerIds: []int64{w.hook.ID}, Salts: []int32{w.id.Salt}, Due: []pgtype.Timestamptz{stamp(rulings[0].Due)}, Extras: []string{extra},
 	})
 	if err != nil {

@@ -168,8 +168,11 @@ func explainRPC(err error, r *remote) error {
 		}
 		return say("the controller may be draining or without its database: try again, or ask another with --controller", "unavailable: %s", message)
 	case connect.CodeUnauthenticated:
-		return say("give the cluster's admin token by CARILLON_ADMIN_TOKEN, CARILLON_ADMIN_TOKEN_FILE or --token",
-			"%s does not know this token: %s", at, message)
+		const hint = "give the cluster's admin token by CARILLON_ADMIN_TOKEN, CARILLON_ADMIN_TOKEN_FILE or --token"
+		if r.Token == "" && r.TokenFile == "" {
+			return say(hint, "%s asks for a token", at)
+		}
+		return say(hint, "%s does not know this token: %s", at, message)
 	case connect.CodePermissionDenied:
 		return say("this needs the admin token, or one whose scope allows it (`carillon token create --help`); the cluster token opens nothing here", "not allowed: %s", message)
 	case connect.CodeDeadlineExceeded:

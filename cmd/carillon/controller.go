@@ -143,9 +143,12 @@ func requireSchema(ctx context.Context, url string) error {
 	if err != nil {
 		return explainDatabase(err)
 	}
-	if n := pending(migrations); n > 0 {
-		return mend(fmt.Errorf("the database's schema is old: %s of %d pending", plural(n, "migration"), len(migrations)),
-			"run `carillon migrate up`, or start with --migrate")
+	const hint = "run `carillon migrate up`, or start with --migrate"
+	switch n := pending(migrations); {
+	case n > 0 && n == len(migrations):
+		return mend(errors.New("the database has no schema yet"), hint)
+	case n > 0:
+		return mend(fmt.Errorf("the database's schema is old: %s of %d pending", plural(n, "migration"), len(migrations)), hint)
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func (c *cronNextCmd) table(a *app, s schedule.Schedule, from time.Time) {
 		if len(rows) == c.N {
 			break
 		}
-		row := []string{t.Format(layoutSeconds), took(t.Sub(from).Round(time.Second))}
+		row := []string{t.Format(layoutSeconds), distance(t.Sub(from))}
 		if zoned {
 			row = slices.Insert(row, 1, t.In(s.Location()).Format("Mon 2006-01-02 15:04:05 MST"))
 		}

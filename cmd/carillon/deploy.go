@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"carillon/backend/core/schema"
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
@@ -64,8 +65,8 @@ func (c *deployCmd) Run(ctx context.Context, a *app, r *remote) error {
 	if err != nil {
 		return err
 	}
-	schema, digest, name := schemaProto(src.Module), digestHex(src.Digest), src.Module.Name
-	plan, err := cl.deploy.Plan(ctx, &carillonv1.PlanRequest{Schema: schema, Digest: digest})
+	declared, digest, name := schemaProto(src.Module), digestHex(src.Digest), src.Module.Name
+	plan, err := cl.deploy.Plan(ctx, &carillonv1.PlanRequest{Schema: declared, Digest: digest})
 	if err != nil {
 		return fmt.Errorf("plan the deploy of %s: %w", name, err)
 	}
@@ -73,7 +74,7 @@ func (c *deployCmd) Run(ctx context.Context, a *app, r *remote) error {
 		return mend(fmt.Errorf("deploy %s: it has no verbs", name), "put //carillon:cron or //carillon:verb above a function; README.md lists the directives")
 	}
 	if c.Output == "table" {
-		showPlan(a, name, plan)
+		showPlan(a, src.Module, plan)
 	}
 	done := planJSON{Deployment: plan.GetDeployment(), Replaces: plan.GetReplaces(), Digest: digest, DryRun: c.DryRun,
 		Changes: list(plan.GetChanges(), changeRow)}
@@ -82,7 +83,7 @@ func (c *deployCmd) Run(ctx context.Context, a *app, r *remote) error {
 	}
 	bound, cancel := context.WithTimeout(ctx, max(deployBound, r.Timeout))
 	defer cancel()
-	resp, err := cl.deploy.Deploy(bound, &carillonv1.DeployRequest{Schema: schema, Digest: digest, Now: c.Now})
+	resp, err := cl.deploy.Deploy(bound, &carillonv1.DeployRequest{Schema: declared, Digest: digest, Now: c.Now})
 	if err != nil {
 		return fmt.Errorf("deploy %s: %w", name, err)
 	}
@@ -101,9 +102,9 @@ func (c *deployCmd) Run(ctx context.Context, a *app, r *remote) error {
 }
 
 // showPlan prints what a deploy changes.
-func showPlan(a *app, name string, plan *carillonv1.PlanResponse) {
+func showPlan(a *app, m schema.Module, plan *carillonv1.PlanResponse) {
 	if len(plan.GetChanges()) == 0 {
-		fmt.Fprintf(a.stdout, "module %s has no cron jobs\n", name)
+		fmt.Fprintf(a.stdout, "module %s has %s, no cron jobs\n", m.Name, plural(len(m.Verbs), "verb"))
 		return
 	}
 	a.table([]string{"change", "ref", "schedule", "zone", "next slots (UTC)"}, list(plan.GetChanges(), func(c *carillonv1.Change) []string {
@@ -123,8 +124,8 @@ var changeColours = map[carillonv1.Change_Kind]string{
 	carillonv1.Change_KIND_REMOVED: red,
 }
 
-// summary says in a few words what a deploy changed, e.g. "1 added, 2 unchanged".
-func summary(changes []*carillonv1.Change) string {
+// summary says in a few words what a deploy changed, e.g. "1 added, 2 unchanged", or what it brought without cron jobs.
+func summary(m schema.Module, changes []*carillonv1.Change) string {
 	text := ""
 	for kind := range int32(len(carillonv1.Change_Kind_name)) {
 		n := 0
@@ -141,7 +142,7 @@ func summary(changes []*carillonv1.Change) string {
 		}
 	}
 	if text == "" {
-		return "no cron jobs"
+		return plural(len(m.Verbs), "verb") + ", no cron jobs"
 	}
 	return text
 }

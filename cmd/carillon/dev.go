@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ import (
 type devCmd struct {
 	database
 	Dirs        []string `arg:"" optional:"" name:"dir" help:"Directories of modules to build, run and deploy (default, in a checkout of Carillon: its examples)."`
-	DataDir     string   `placeholder:"DIR" help:"Where the database, the logs and the built runners are kept."`
+	DataDir     string   `placeholder:"DIR" help:"Where the database, the logs and the built runners are kept (default: ${dev_data})."`
 	Listen      string   `default:"127.0.0.1:7800" placeholder:"ADDR" help:"Address of the first controller; the next ones take the next ports (default ${default})."`
 	Controllers int      `default:"3" placeholder:"N" help:"How many controllers (default ${default})."`
 	PgBin       string   `env:"CARILLON_PG_BIN" placeholder:"DIR" help:"Where initdb and postgres are, if not somewhere usual."`
@@ -97,8 +98,14 @@ func (d *dev) run(ctx context.Context, dirs []string) error {
 	return err
 }
 
+// server is what serve asks of the database's.
+type server interface {
+	Private() bool
+	PID() int
+}
+
 // serve runs the processes until the context ends; all of them have ended when it returns.
-func (d *dev) serve(ctx context.Context, db *devdb.Server, dirs []string) error {
+func (d *dev) serve(ctx context.Context, db server, dirs []string) error {
 	if err := controller.Migrate(ctx, d.url, io.Discard); err != nil {
 		return ignoreStop(ctx, err)
 	}
@@ -109,6 +116,13 @@ func (d *dev) serve(ctx context.Context, db *devdb.Server, dirs []string) error 
 
 	modules := d.build(ctx, dirs)
 
+	idle := d.idler(modules)
+	if db.Private() { // in somebody else's database other modules are none of our business
+		if err := idle.before(ctx); err != nil {
+			return ignoreStop(ctx, fmt.Errorf("scale down what nobody serves: %w", err))
+		}
+	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -117,11 +131,10 @@ func (d *dev) serve(ctx context.Context, db *devdb.Server, dirs []string) error 
 		s := d.controller(i, addr)
 		all.Go(func() { s.run(ctx) })
 	}
-	idle := d.idler(modules)
 	for _, m := range modules {
 		all.Go(func() { m.run(ctx) })
 	}
-	if db.Private() { // in somebody else's database other modules are none of our business
+	if db.Private() {
 		all.Go(func() { idle.run(ctx) })
 	}
 	if err := d.awaitReady(ctx); err != nil {
@@ -148,7 +161,7 @@ func (d *dev) build(ctx context.Context, dirs []string) []*devModule {
 		modules, names = append(modules, m), append(names, filepath.Base(dir))
 		building.Go(func() { m.build(ctx) })
 	}
-	d.screen.text("building    " + strings.Join(names, ", "))
+	d.screen.text("building    " + strings.Join(names, ", ") + " (the first time takes a minute or two)")
 	return modules
 }
 
@@ -204,13 +217,9 @@ func ignoreStop(ctx context.Context, err error) error {
 
 // dataDir makes the directory of everything that is kept.
 func (c *devCmd) dataDir() (string, error) {
-	dir := c.DataDir
+	dir := cmp.Or(c.DataDir, devData())
 	if dir == "" {
-		postgres, err := devdb.DefaultDataDir()
-		if err != nil {
-			return "", mend(err, "name a directory with --data-dir")
-		}
-		dir = filepath.Dir(postgres)
+		return "", mend(errors.New("find a data directory: the user has no home"), "name one with --data-dir")
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -222,6 +231,15 @@ func (c *devCmd) dataDir() (string, error) {
 		}
 	}
 	return dir, nil
+}
+
+// devData is where everything is kept unless another directory is named, or nothing.
+func devData() string {
+	postgres, err := devdb.DefaultDataDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Dir(postgres)
 }
 
 // modules are the directories to deploy, absolute.

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"carillon/backend/controller"
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
@@ -13,7 +16,7 @@ import (
 type idler struct {
 	dev    *dev
 	served map[string]bool
-	old    map[string]bool  // the modules that were there at the first look, and are not served; nil before it
+	old    map[string]bool  // the modules that were there at the first look at a controller, and are not served; nil before it
 	idled  map[string]int32 // what they wanted before they were scaled to 0 here
 }
 
@@ -30,7 +33,22 @@ func (d *dev) idler(modules []*devModule) *idler {
 	return i
 }
 
-// run looks as soon as a controller answers, which is before it starts anything.
+// before scales down who has no runner while no controller runs that would start something of it.
+func (i *idler) before(ctx context.Context) error {
+	idled, err := controller.Idle(ctx, i.dev.url, func(module string) bool { return i.served[module] })
+	for _, name := range slices.Sorted(maps.Keys(idled)) {
+		i.note(name, int32(idled[name]))
+	}
+	return err
+}
+
+// note says that a module was scaled to 0, and keeps what it wanted before.
+func (i *idler) note(name string, wanted int32) {
+	i.idled[name] = wanted
+	i.dev.screen.event(yellow, "module %s is of an earlier start, and nobody serves it: scaled to 0 until somebody does (carillon dev DIR, carillon run DIR)", name)
+}
+
+// run looks at the controllers for those whose runners were still known before, and for runners that come.
 func (i *idler) run(ctx context.Context) {
 	pause := 20 * time.Millisecond
 	for end := time.Now().Add(idleFor); ctx.Err() == nil && time.Now().Before(end); sleep(ctx, pause) {
@@ -71,8 +89,7 @@ func (i *idler) look(ctx context.Context, url string) error {
 			if _, err := cl.deploy.Scale(ctx, &carillonv1.ScaleRequest{Module: name}); err != nil {
 				return err
 			}
-			i.idled[name] = d.GetReplicas()
-			i.dev.screen.event(yellow, "module %s is of an earlier start, and nobody serves it: scaled to 0 until somebody does (carillon dev DIR, carillon deploy DIR)", name)
+			i.note(name, d.GetReplicas())
 		case len(d.GetRunners()) > 0 && d.GetReplicas() == 0 && idled:
 			if _, err := cl.deploy.Scale(ctx, &carillonv1.ScaleRequest{Module: name, Replicas: wanted}); err != nil {
 				return err

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"carillon/backend/core/schema"
 	"carillon/backend/module"
+	"carillon/backend/store/storetest"
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
@@ -44,4 +48,48 @@ func TestModulesOfAnEarlierStartAreScaledToNothing(t *testing.T) {
 	old.Replicas = 1 // by somebody who knows better
 	f.live = append(f.live, deployed("new", 1))
 	look()
+}
+
+// ours is a database that no other dev looks after.
+type ours struct{}
+
+func (ours) Private() bool { return true }
+func (ours) PID() int      { return 0 }
+
+func TestNothingOfAnEarlierStartFailsAtTheNext(t *testing.T) {
+	db := storetest.Open(t, "UTC")
+	db.Deploy(20, db.Now().Add(-time.Minute))
+	d, screen := devOf(t)
+	var err error
+	if d.self, err = os.Executable(); err != nil {
+		t.Fatal(err)
+	}
+	if d.addrs, err = planPorts("127.0.0.1:0", 1); err != nil {
+		t.Fatal(err)
+	}
+	d.url, d.began = db.URL, time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- d.serve(ctx, ours{}, nil) }()
+	cl, err := d.client(d.urls()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Alone the controller has all shards, and looks at them before it is ready for long: what it could start, it has.
+	ready := 0
+	for ; ready < 40 && ctx.Err() == nil; sleep(ctx, 50*time.Millisecond) {
+		if resp, err := cl.cluster.GetHealth(ctx, &carillonv1.GetHealthRequest{}); err == nil && len(resp.GetChecks()) > 0 {
+			ready++
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	var runs, enabled int
+	db.Scan("SELECT (SELECT count(*) FROM carillon.runs), (SELECT count(*) FROM carillon.cron_jobs WHERE enabled)", nil, &runs, &enabled)
+	if ready < 40 || runs > 0 || enabled > 0 || strings.Count(screen.String(), "module m is of an earlier start") != 1 {
+		t.Errorf("ready %d times, %d runs, %d enabled; screen %q", ready, runs, enabled, screen)
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,7 @@ func (m *devModule) swap(ctx context.Context) {
 		m.live.end()
 	}
 	m.live = next
-	what := summary(resp.GetChanges())
+	what := summary(m.src.Module, resp.GetChanges())
 	if resp.GetUnchanged() {
 		what = "as before"
 	}
@@ -138,7 +139,7 @@ func (m *devModule) swap(ctx context.Context) {
 func (m *devModule) startRunner(ctx context.Context, binary string) *devRunner {
 	d, name := m.dev, m.src.Module.Name
 	log := "runner-" + name
-	env := environ("DATABASE_URL="+d.url, "HOUSEKEEPING_DIR="+d.housekeepingDir())
+	env := environ("DATABASE_URL="+d.url, d.workDir("HOUSEKEEPING_DIR", "housekeeping"), d.workDir("MAILROOM_DIR", "mailroom"))
 	s := supervisor{
 		name: "runner " + name,
 		start: func() (process, error) {
@@ -181,12 +182,9 @@ func (m *devModule) deploy(ctx context.Context) (*carillonv1.DeployResponse, err
 	}
 }
 
-// housekeepingDir is where the example of that name does its work, unless the user named a directory.
-func (d *dev) housekeepingDir() string {
-	if dir := os.Getenv("HOUSEKEEPING_DIR"); dir != "" {
-		return dir
-	}
-	return filepath.Join(d.data, "housekeeping")
+// workDir is the setting of an example that works in a directory: below our data, unless the user named another.
+func (d *dev) workDir(variable, name string) string {
+	return variable + "=" + cmp.Or(os.Getenv(variable), filepath.Join(d.data, name))
 }
 
 // awaitChange waits until a file changes, or did since the last build began, and then until all have settled.

@@ -161,6 +161,9 @@ func (f *fakeController) Deploy(_ context.Context, req *carillonv1.DeployRequest
 func (f *fakeController) Scale(_ context.Context, req *carillonv1.ScaleRequest) (*carillonv1.ScaleResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if req.GetModule() == "gone" {
+		return nil, connect.NewError(connect.CodeNotFound, errString("not found: nothing of module gone is deployed"))
+	}
 	f.scaled = append(f.scaled, req)
 	for _, d := range f.live {
 		if d.GetModule() == req.GetModule() {

@@ -249,6 +249,8 @@ func refusalText(e *carillonv1.EnqueueError) string {
 
 func refusalHint(e *carillonv1.EnqueueError) string {
 	switch {
+	case e.GetCode() == "not_found" && strings.Contains(e.GetMessage(), " has no verb "):
+		return "`carillon schema DIR` lists the verbs of a source; one that is not live yet comes with `carillon deploy DIR`"
 	case e.GetCode() == "not_found":
 		return "is the module deployed? `carillon ps` lists what is"
 	case e.GetCode() == "already_exists":

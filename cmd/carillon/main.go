@@ -114,6 +114,7 @@ func newParser(c *cli, a *app) (*kong.Kong, error) {
 	return kong.New(c,
 		kong.Name("carillon"),
 		kong.Description("Carillon runs code on time, on a cluster, without losing or doubling a run."),
+		kong.Vars{"dev_data": devData()},
 		kong.Writers(a.stdout, a.stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 120}),

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"connectrpc.com/connect"
 
 	carillonv1 "carillon/proto/carillon/v1"
 )
@@ -102,10 +105,14 @@ func (c *scaleCmd) Run(ctx context.Context, a *app, r *remote) error {
 	}
 	resp, err := cl.deploy.Scale(ctx, &carillonv1.ScaleRequest{Module: c.Module, Replicas: c.Replicas})
 	if err != nil {
-		return fmt.Errorf("scale %s to %d: %w", c.Module, c.Replicas, err)
+		return noModule(fmt.Sprintf("scale %s to %d", c.Module, c.Replicas), err)
 	}
 	d := resp.GetDeployment()
 	return c.print(a, deploymentRow(d), func() {
+		if d.GetReplicas() == 0 {
+			showStopped(a, c.Module, d)
+			return
+		}
 		fmt.Fprintf(a.stdout, "%s (%s) wants %s\n", c.Module, d.GetKey(), plural(int(d.GetReplicas()), "runner"))
 	})
 }
@@ -132,10 +139,20 @@ func (c *killCmd) Run(ctx context.Context, a *app, r *remote) error {
 	}
 	resp, err := cl.deploy.Kill(ctx, &carillonv1.KillRequest{Module: c.Module})
 	if err != nil {
-		return fmt.Errorf("kill %s: %w", c.Module, err)
+		return noModule("kill "+c.Module, err)
 	}
 	d := resp.GetDeployment()
-	return c.print(a, deploymentRow(d), func() {
-		fmt.Fprintf(a.stdout, "%s (%s) starts nothing any more; `carillon scale %s 1` lets it start again\n", c.Module, d.GetKey(), c.Module)
-	})
+	return c.print(a, deploymentRow(d), func() { showStopped(a, c.Module, d) })
+}
+
+func showStopped(a *app, module string, d *carillonv1.Deployment) {
+	fmt.Fprintf(a.stdout, "%s (%s) starts nothing any more; `carillon scale %s 1` lets it start again\n", module, d.GetKey(), module)
+}
+
+// noModule adds to an error what to do about a module that is not there.
+func noModule(tried string, err error) error {
+	if ce, ok := errors.AsType[*connect.Error](err); ok && ce.Code() == connect.CodeNotFound {
+		return mend(fmt.Errorf("%s: %s", tried, clean(ce.Message(), 0)), "`carillon ps` lists the modules")
+	}
+	return fmt.Errorf("%s: %w", tried, err)
 }

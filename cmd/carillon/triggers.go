@@ -152,10 +152,11 @@ func statusColour(status string) string {
 // triggersLsCmd lists triggers.
 type triggersLsCmd struct {
 	listing
-	Tenant string   `placeholder:"NAME" help:"Only this tenant."`
-	Kind   []string `placeholder:"KIND" help:"Only these kinds, such as @daily,@event."`
-	Worker []string `placeholder:"NAME" help:"Only these workers, as their makers named them."`
-	Limit  int      `default:"100" placeholder:"N" help:"How many triggers at most; 0 for all (default ${default})."`
+	Tenant     string   `placeholder:"NAME" help:"Only this tenant."`
+	Kind       []string `placeholder:"KIND" help:"Only these kinds, such as @daily,@event."`
+	Worker     []string `placeholder:"NAME" help:"Only these workers, as their makers named them."`
+	Duplicates bool     `help:"Only triggers that do the same as another one, in groups, the oldest of each first."`
+	Limit      int      `default:"100" placeholder:"N" help:"How many triggers at most, or groups of duplicates; 0 for all (default ${default})."`
 }
 
 func (c *triggersLsCmd) Help() string {
@@ -163,7 +164,8 @@ func (c *triggersLsCmd) Help() string {
 
   carillon triggers ls
   carillon triggers ls --tenant acme --kind @daily,@weekly
-  carillon triggers ls --worker sendmail --limit 0 -o json | jq -r .[].id`
+  carillon triggers ls --worker sendmail --limit 0 -o json | jq -r .[].id
+  carillon triggers ls --duplicates -o json | jq -r '.[][1:][].id' | xargs carillon triggers rm`
 }
 
 func (c *triggersLsCmd) Run(ctx context.Context, a *app, r *remote) error {
@@ -179,9 +181,16 @@ func (c *triggersLsCmd) Run(ctx context.Context, a *app, r *remote) error {
 	if err != nil {
 		return err
 	}
-	found, err := cl.listTriggers(ctx, req, c.Limit)
+	limit := c.Limit
+	if c.Duplicates { // they may be far apart
+		limit = 0
+	}
+	found, err := cl.listTriggers(ctx, req, limit)
 	if err != nil {
 		return fmt.Errorf("list triggers: %w", err)
+	}
+	if c.Duplicates {
+		return c.printDuplicates(a, duplicates(found))
 	}
 	return c.print(a, list(found, triggerRow), func() {
 		if len(found) == 0 {
@@ -206,7 +215,7 @@ func (cl *client) listTriggers(ctx context.Context, req *carillonv1.ListTriggers
 // noTrigger says which trigger is not there, in the same words whatever was tried.
 func noTrigger(tried, id string, err error) error {
 	if connect.CodeOf(err) == connect.CodeNotFound {
-		return mend(fmt.Errorf("%s %s: no trigger %s", tried, clean(id, 64), clean(id, 64)), "`carillon triggers ls` lists them")
+		return mend(fmt.Errorf("%s %s: there is none", tried, clean(id, 64)), "`carillon triggers ls` lists them")
 	}
 	return fmt.Errorf("%s %s: %w", tried, clean(id, 64), err)
 }

@@ -259,7 +259,7 @@ func TestTriggersShowTellsAll(t *testing.T) {
 	if _, stdout, _ := carillon(t, "triggers", "show", "t1", "--controller", f.url); !strings.Contains(stdout, "paused: the bank is closed\n") {
 		t.Errorf("%s", stdout)
 	}
-	if code, _, stderr := carillon(t, "triggers", "show", "gone", "--controller", f.url); code != 1 || !strings.Contains(stderr, "show trigger gone: no trigger gone\nhint: `carillon triggers ls`") {
+	if code, _, stderr := carillon(t, "triggers", "show", "gone", "--controller", f.url); code != 1 || !strings.Contains(stderr, "show trigger gone: there is none\nhint: `carillon triggers ls`") {
 		t.Errorf("code %d, stderr %q", code, stderr)
 	}
 }
@@ -267,7 +267,7 @@ func TestTriggersShowTellsAll(t *testing.T) {
 func TestSteeringTriggersGoesOnBehindRefusals(t *testing.T) {
 	f := startFake(t, &fakeController{})
 	code, stdout, stderr := carillon(t, "triggers", "pause", "t1", "gone", "hook", "t2", "--reason", "why", "--controller", f.url)
-	if code != 1 || strings.Count(stdout, "is paused") != 2 || !strings.Contains(stderr, "pause trigger gone: no trigger gone") || !strings.Contains(stderr, "no clock fires hook") {
+	if code != 1 || strings.Count(stdout, "is paused") != 2 || !strings.Contains(stderr, "pause trigger gone: there is none") || !strings.Contains(stderr, "no clock fires hook") {
 		t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
 	if !slices.Equal(f.steered, []string{"pause why t1", "pause why gone", "pause why hook", "pause why t2"}) {

@@ -5,8 +5,8 @@ A runner is an HTTP server. Controllers call it by POST /carillon.v1.VerbService
 itself known to them by POST /carillon.v1.RunnerService/Register. That is all of it: this file can be taken as the
 start of a runner in Python, and read as the recipe for one in any language.
 
-    carillon dev                                    # a cluster on this machine; it prints its URLs and tokens
-    CARILLON_CONTROLLER=http://127.0.0.1:7800 CARILLON_CLUSTER_TOKEN=... python3 runner.py --deploy
+    carillon dev                                    # a cluster on this machine; it prints its URLs, and asks for no token
+    CARILLON_CONTROLLER=http://127.0.0.1:7800 python3 runner.py --deploy    # elsewhere with CARILLON_CLUSTER_TOKEN
     carillon jobs enqueue wordcount.count '{"text": "so much depends upon"}' --wait
 
 What a runner has to do, and where it is done below:

@@ -209,7 +209,8 @@ type Case struct {
 	Expected       map[string]any
 }
 
-func cases(t testing.TB, area string) (of []Case) {
+// Cases are those of one area.
+func Cases(t testing.TB, area string) (of []Case) {
 	t.Helper()
 	var raw []json.RawMessage
 	if err := json.Unmarshal(list, &raw); err != nil {

@@ -11,11 +11,11 @@ import (
 )
 
 // Run runs the areas of the list that an API answers for: as it says, or by a request that shows the same. The others
-// are about parsers and engines, and are run there.
+// are about parsers, engines and the store, and are run there.
 func Run(t *testing.T, w World, skipped int) {
 	n := 0
 	for _, area := range []string{"http", "permission", "early-doc", "purge-duration", "queue-priority", "retry", "rate-limit"} {
-		for _, c := range cases(t, area) {
+		for _, c := range Cases(t, area) {
 			t.Run(area+"/"+c.ID, func(t *testing.T) {
 				if reason := runCase(t, w, c); reason != "" {
 					n++
@@ -26,7 +26,7 @@ func Run(t *testing.T, w World, skipped int) {
 	}
 	for _, area := range []string{"at", "in", "every", "cron", "periodic", "event", "debounce", "type"} {
 		h := w.Home(t)
-		for _, c := range cases(t, "trigger-args/"+area) {
+		for _, c := range Cases(t, "trigger-args/"+area) {
 			t.Run("trigger-args/"+c.ID, func(t *testing.T) {
 				h := h
 				h.t = t

@@ -87,7 +87,7 @@ FROM carillon.debounces d WHERE d.trigger_id = ANY (sqlc.arg(trigger_ids)::bigin
 
 -- name: LockDueDebounces :many
 -- Windows that are over, but for those that somebody else is closing.
-SELECT d.trigger_id, d.fire_at, d.count, d.payloads, d.manual, t.kind::text AS kind, t.tenant, t.domain, t.ref, (t.deleted_at IS NOT NULL)::bool AS gone
+SELECT d.trigger_id, d.fire_at, d.count, d.payloads, d.manual, t.kind::text AS kind, t.tenant, t.domain, t.ref, t.options, (t.deleted_at IS NOT NULL)::bool AS gone
 FROM carillon.debounces d JOIN carillon.triggers t ON t.id = d.trigger_id
 WHERE d.fire_at <= now()
 ORDER BY d.fire_at, d.trigger_id LIMIT sqlc.arg(page)::int FOR UPDATE OF d SKIP LOCKED;
@@ -132,7 +132,8 @@ SELECT COALESCE(extract(epoch FROM min(fire_at) - clock_timestamp()), 'infinity'
 
 -- name: InsertTriggerJobs :many
 -- Jobs of triggers: of closed windows, and of deliveries that wait for none. extra is what their envelope says beside the
--- trigger's own.
+-- trigger's own. Where a queue is given (0: none), the job goes there, with the priority of what somebody waits for. OFFSET 0
+-- keeps the way to the triggers to their key, as in InsertEventJobs.
 INSERT INTO carillon.jobs (id, queue_id, shard, salt, due_at, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, priority, payload, trigger_id, envelope)
 SELECT b.id, b.queue_id, (b.id % 1021)::int, b.salt, COALESCE(b.due_at, now()), b.max_attempts, b.backoff_ms, b.backoff_max_ms, b.timeout_ms, b.priority, b.message, b.trigger_id,
     jsonb_build_object('trigger', b.key, 'kind', b.kind, 'worker', b.worker)
@@ -140,17 +141,19 @@ SELECT b.id, b.queue_id, (b.id % 1021)::int, b.salt, COALESCE(b.due_at, now()), 
         || CASE WHEN b.options IS NULL THEN '{}' ELSE jsonb_build_object('options', b.options) END
         || b.extra::jsonb
 FROM (
-    SELECT COALESCE(NULLIF(a.given, 0), nextval('carillon.job_ids')) AS id, a.salt, a.due_at, a.trigger_id, a.extra, t.queue_id, t.max_attempts, t.backoff_ms, t.backoff_max_ms,
-        t.timeout_ms, t.priority, t.message, t.key, t.kind, t.worker, t.domain, t.options
+    SELECT COALESCE(NULLIF(a.given, 0), nextval('carillon.job_ids')) AS id, a.salt, a.due_at, a.trigger_id, a.extra, COALESCE(NULLIF(a.raised_id, 0), t.queue_id) AS queue_id,
+        CASE WHEN a.raised_id = 0 THEN t.priority ELSE sqlc.arg(raised_priority)::smallint END AS priority, t.max_attempts, t.backoff_ms, t.backoff_max_ms, t.timeout_ms, t.message, t.key, t.kind, t.worker, t.domain, t.options
     FROM (SELECT unnest(sqlc.arg(ids)::bigint[]) AS given, unnest(sqlc.arg(trigger_ids)::bigint[]) AS trigger_id, unnest(sqlc.arg(salts)::int[]) AS salt,
-                 unnest(sqlc.arg(due)::timestamptz[]) AS due_at, unnest(sqlc.arg(extras)::text[]) AS extra) a
-    JOIN carillon.triggers t ON t.id = a.trigger_id AND t.deleted_at IS NULL
+                 unnest(sqlc.arg(due)::timestamptz[]) AS due_at, unnest(sqlc.arg(extras)::text[]) AS extra,
+                 unnest(sqlc.arg(raised_ids)::int[]) AS raised_id) a
+    CROSS JOIN LATERAL (SELECT * FROM carillon.triggers WHERE id = a.trigger_id OFFSET 0) t
+    WHERE t.deleted_at IS NULL
     ORDER BY a.trigger_id
 ) b
 RETURNING id, salt, queue_id, shard, priority, due_at;
 
 -- name: GetWebhook :one
-SELECT id, kind::text AS kind, tenant, domain, ref, debounce_ms FROM carillon.triggers WHERE key = sqlc.arg(key)::text AND deleted_at IS NULL;
+SELECT id, kind::text AS kind, tenant, domain, ref, debounce_ms, options FROM carillon.triggers WHERE key = sqlc.arg(key)::text AND deleted_at IS NULL;
 
 -- name: PutDeliveryKey :execrows
 INSERT INTO carillon.job_keys (tenant, kind, key, job_id, salt, hash, expires_at)

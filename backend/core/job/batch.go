@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"time"
 	"unicode/utf8"
 
@@ -56,6 +57,17 @@ type Enqueued struct {
 	Existing bool      // a key was held: the id is that of the job that came before, live or ended
 	Conflict bool      // the idempotency key belongs to another request; Err says so
 	Err      error     // of this job alone; its neighbours are in
+}
+
+// MadeNothing says that the answer is certain and no new job came of it: one that was there, or a refusal. A database or
+// a controller that went away says nothing of the kind.
+func (e Enqueued) MadeNothing() bool {
+	for _, refusal := range []error{cron.ErrInvalid, cron.ErrNotFound, cron.ErrExists, cron.ErrPrecond} {
+		if errors.Is(e.Err, refusal) {
+			return true
+		}
+	}
+	return e.Err == nil && e.Existing
 }
 
 // Cut is where an owner goes on reading a queue; the zero Due begins at its head.

@@ -276,3 +276,24 @@ func ExampleID() {
 	fmt.Println(id)
 	// Output: j3mv021i3v9
 }
+
+// A refusal is certain, and so is a job that was there; of an outage nobody knows.
+func TestWhatMadeNothing(t *testing.T) {
+	for _, c := range []struct {
+		answer job.Enqueued
+		want   bool
+	}{
+		{job.Enqueued{}, false},
+		{job.Enqueued{Existing: true}, true},
+		{job.Enqueued{Err: &job.FieldError{Field: "payload"}}, true},
+		{job.Enqueued{Err: job.NoParent("it is gone")}, true},
+		{job.Enqueued{Err: fmt.Errorf("a: %w", cron.ErrNotFound)}, true},
+		{job.Enqueued{Conflict: true, Err: fmt.Errorf("a: %w", cron.ErrExists)}, true},
+		{job.Enqueued{Err: fmt.Errorf("a: %w", cron.ErrUnavailable)}, false},
+		{job.Enqueued{Existing: true, Err: errors.New("nobody knows")}, false},
+	} {
+		if got := c.answer.MadeNothing(); got != c.want {
+			t.Errorf("%+v: %t, want %t", c.answer, got, c.want)
+		}
+	}
+}

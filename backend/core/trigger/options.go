@@ -156,6 +156,12 @@ func (r *optionReader) seconds(key string) *float64 {
 	return &f
 }
 
+// GivesPriority says whether a trigger's options, as given, ask for a priority, also the default one.
+func GivesPriority(options json.RawMessage) bool {
+	var given struct{ Priority *float64 }
+	return json.Unmarshal(options, &given) == nil && given.Priority != nil
+}
+
 // Terms are the options as a job keeps them.
 type Terms struct {
 	Priority int // 0 to 1000
@@ -228,13 +234,4 @@ func (o Options) Echo(flat bool) Options {
 		o.Executions, o.Retries = nil, more
 	}
 	return o
-}
-
-// Aged is a priority of the API (1 to 100) after a job has waited: one point more for each step, and never above 100. A
-// step that is no time at all is no ageing.
-func Aged(priority int, waited, step time.Duration) int {
-	if step <= 0 || waited <= 0 {
-		return priority
-	}
-	return min(priority+int(min(waited/step, maxPriority)), max(priority, maxPriority))
 }

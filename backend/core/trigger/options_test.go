@@ -205,22 +205,6 @@ func TestOptionsAreShownAsGiven(t *testing.T) {
 	}
 }
 
-func TestPrioritiesAge(t *testing.T) {
-	for _, c := range []struct {
-		priority     int
-		waited, step time.Duration
-		want         int
-	}{
-		{50, 0, 10 * time.Second, 50}, {50, 9 * time.Second, 10 * time.Second, 50}, {50, 10 * time.Second, 10 * time.Second, 51},
-		{50, time.Hour, 10 * time.Second, 100}, {100, time.Hour, 10 * time.Second, 100}, {50, time.Hour, 0, 50}, {50, -time.Hour, time.Second, 50},
-		{1, math.MaxInt64, 1, 100},
-	} {
-		if got := Aged(c.priority, c.waited, c.step); got != c.want {
-			t.Errorf("%+v: got %d", c, got)
-		}
-	}
-}
-
 // FuzzReadOptions: no JSON panics, and what is accepted makes a job.
 func FuzzReadOptions(f *testing.F) {
 	for _, text := range []string{`{"priority":3,"timeout":60,"retry_max_count":3}`, `{"timeout":1e-3}`, `{"max_exec_count":-0}`, `[]`, `null`, `{"priority":1e2}`} {
@@ -240,4 +224,16 @@ func FuzzReadOptions(f *testing.F) {
 			t.Fatalf("%q: %+v: %v", data, terms, err)
 		}
 	})
+}
+
+// The default priority counts when it is given.
+func TestPriorityThatIsGiven(t *testing.T) {
+	for options, want := range map[string]bool{
+		``: false, `null`: false, `{}`: false, `{"priority": null}`: false, `{"retry_max_count": 1}`: false,
+		`{"priority": 50}`: true, `{"priority": 50.0, "max_exec_count": 2.0}`: true, `{"priority": 1}`: true,
+	} {
+		if got := GivesPriority([]byte(options)); got != want {
+			t.Errorf("%s: %v", options, got)
+		}
+	}
 }

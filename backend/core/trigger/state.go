@@ -77,9 +77,9 @@ func (s *State) Add(j Ran) {
 	}
 }
 
-// Duplicates says whether the duplicate report names two triggers: they would make the same jobs at the same times. Of
-// two @in triggers each has its own time.
+// Duplicates says whether the duplicate report names two triggers: they would make the same jobs at the same times, for
+// the same domain. Of two @in triggers each has its own time.
 func Duplicates(a, b Trigger) bool {
 	return a.Kind != In && a.Kind == b.Kind && a.Worker == b.Worker && a.Arguments == b.Arguments && a.Debounce == b.Debounce &&
-		string(a.Message) == string(b.Message)
+		a.Tenant == b.Tenant && a.Domain == b.Domain && a.TimeZone == b.TimeZone && string(a.Message) == string(b.Message)
 }

@@ -102,7 +102,8 @@ func TestConformanceOfDuplicates(t *testing.T) {
 	}
 	for _, differ := range []func(*Trigger){
 		func(t *Trigger) { t.Kind = Event }, func(t *Trigger) { t.Arguments = "1 0 * * *" }, func(t *Trigger) { t.Worker = "v" },
-		func(t *Trigger) { t.Debounce = "60s" }, func(t *Trigger) { t.Message = nil },
+		func(t *Trigger) { t.Debounce = "60s" }, func(t *Trigger) { t.Message = nil }, func(t *Trigger) { t.Tenant = "b" },
+		func(t *Trigger) { t.Domain = "b" }, func(t *Trigger) { t.TimeZone = "Europe/Paris" },
 	} {
 		changed := other
 		if differ(&changed); Duplicates(one, changed) {

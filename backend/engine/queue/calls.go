@@ -9,6 +9,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/core/trigger"
 	"carillon/backend/engine/loop"
 )
 
@@ -29,6 +30,7 @@ type run struct {
 	pool       *pool // while it holds a place that the caller does not know of yet
 	deployment string
 	began      bool
+	enveloped  bool      // the job is a trigger's, or the Cozy API's
 	ended      bool      // the call returned; its end is under way
 	given      string    // given up by drain or fence, for this reason: the job goes back
 	cancelled  string    // the job was cancelled, for this reason
@@ -66,6 +68,7 @@ func (q *Queue) call(runs []*run) {
 	for i, r := range runs {
 		c := &r.claimed
 		starts[i] = start{call: r.call(), wait: max(c.Started.Sub(c.Due), 0)}
+		r.enveloped = len(c.Envelope) > 0
 		c.Payload, c.Envelope = nil, nil // the caller has them
 		switch {
 		case r.cancelled != "":
@@ -148,6 +151,8 @@ func (q *Queue) done(id cron.RunID, o job.Outcome) {
 		o = job.Outcome{Verdict: cron.Cancelled, Text: r.given, Requeue: true}
 	}
 	r.claimed.CancelAsked = r.claimed.CancelAsked || r.cancelled != ""
+	// What only the user can mend is for good; of other jobs a failure's text says nothing.
+	o.Final = o.Final || r.enveloped && o.Verdict == cron.Failed && trigger.Hopeless(o.Text)
 	step := job.Decide(r.claimed, o, fromMicros(q.now()), rand.Float64())
 	if step.State == job.Ready && o.Requeue && r.given == "" {
 		step.Delay = max(step.Delay, requeueAfter)

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"carillon/backend/core/cron"
 	"carillon/backend/core/job"
+	"carillon/backend/core/trigger"
 )
 
 func priority(p int) func(*job.New) { return func(n *job.New) { n.Priority = p } }
@@ -77,6 +79,42 @@ func TestTheEnvelopeReachesTheVerb(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Errors that only the user of a konnector can mend end its job with the first of them; other jobs are tried again,
+// whatever their errors say.
+func TestHopelessErrorsOfAWorkerAreNotRepeated(t *testing.T) {
+	of := func(envelope string) func(*job.New) {
+		return func(n *job.New) { n.Envelope = []byte(envelope) }
+	}
+	for _, c := range []struct {
+		text     string
+		change   func(*job.New)
+		attempts int
+	}{
+		{"LOGIN_FAILED", of(`{"trigger": "t"}`), 1},
+		{"USER_ACTION_NEEDED.SCA_REQUIRED", of(`{"worker": "konnector"}`), 1},
+		{trigger.NoMessage, of(`{"worker": "konnector"}`), 1},
+		{"VENDOR_DOWN", of(`{"trigger": "t"}`), 3},
+		{"LOGIN_FAILED", func(*job.New) {}, 3},
+	} {
+		for name, limit := range map[string]int{"inserted running": 0, "claimed": 1} {
+			t.Run(c.text+" "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					d := newDatabase()
+					if limit > 0 {
+						d.limit("m.v", limit)
+					}
+					q := d.sole(t, 10, func(context.Context, Call) job.Outcome { return job.Outcome{Verdict: cron.Failed, Text: c.text} }, "m.v")
+					id := q.enqueue(t, "m.v", c.change)
+					wait(time.Minute)
+					if at, want := q.runners.starts(id), fmt.Sprintf("failed x%d", c.attempts); len(at) != c.attempts || d.story(id) != want || q.Stats().Dead != 1 {
+						t.Errorf("%d calls, %s; want %s", len(at), d.story(id), want)
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -79,6 +79,12 @@ func (b body) text(name string) (s string, err error) {
 	return s, nil
 }
 
+// given says that a member is there, and not null.
+func (b body) given(name string) bool {
+	raw := b.fields[name]
+	return raw != nil && string(raw) != "null"
+}
+
 // flag reads a member that is true or false; absent and null are false.
 func (b body) flag(name string) (is bool, err error) {
 	if raw := b.fields[name]; raw != nil && json.Unmarshal(raw, &is) != nil {

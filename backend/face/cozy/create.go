@@ -70,6 +70,9 @@ func (s *server) create(r *http.Request, by permission.Token, b body, worker str
 	if err != nil {
 		return answer{}, err
 	}
+	if s.nowReserved(by, worker, w) {
+		return answer{}, forbidden(mayNotCreate)
+	}
 	t.Kind, t.Worker, t.Ref = kind, worker, w.Ref
 	if err := s.complete(r, by, b, w, &t); err != nil {
 		return answer{}, err
@@ -81,9 +84,11 @@ func (s *server) create(r *http.Request, by permission.Token, b body, worker str
 	if t, err = s.House.CreateTrigger(ctx, t, idempotency); err != nil {
 		return answer{}, ofMessage(err)
 	}
-	states, err := s.Reader.TriggerStates(ctx, []int64{t.ID})
-	if err != nil {
-		return answer{}, err
+	var states map[int64]trigger.State
+	if idempotency != "" { // otherwise it is new: no job of it is to be looked for
+		if states, err = s.Reader.TriggerStates(ctx, []int64{t.ID}); err != nil {
+			return answer{}, err
+		}
 	}
 	return one(http.StatusCreated, triggerResource(r, t, by, stateIn(states, t), legacy))
 }

@@ -48,6 +48,7 @@ func (f *fake) ListTriggerJobs(_ context.Context, id int64, page int) (list []jo
 func (f *fake) TriggerStates(_ context.Context, ids []int64) (map[int64]trigger.State, error) {
 	err := f.enter()
 	defer f.mu.Unlock()
+	f.summed++
 	states := map[int64]trigger.State{}
 	for _, j := range f.jobs {
 		if slices.Contains(ids, j.TriggerID) {

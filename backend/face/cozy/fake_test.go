@@ -33,6 +33,7 @@ type fake struct {
 	keys     map[string]any
 	meters   map[string]trigger.Meter
 	purged   []string
+	summed   int // how often the jobs of triggers were
 	draining bool
 	broken   error // what every call answers
 	panics   bool

@@ -24,6 +24,8 @@ const (
 	noJob     = "There is no such job"
 	maybeJob  = "There is no such job, or the token lacks the right to it"
 	lacksJobs = "The token lacks the right to these jobs"
+
+	mayNotPush = "The token lacks the right to push jobs of this worker"
 )
 
 func isLegacy(r *http.Request) bool { return r.URL.Query().Get("legacy") == "1" }
@@ -156,11 +158,14 @@ func (s *server) pushJob(r *http.Request, by permission.Token) (answer, error) {
 	worker := r.PathValue("worker")
 	reserved := s.reserved(by, worker)
 	if !s.any(by, worker, "", func(name string) bool { return by.MayPushJob(name, reserved) }) {
-		return answer{}, forbidden("The token lacks the right to push jobs of this worker")
+		return answer{}, forbidden(mayNotPush)
 	}
 	w, err := s.worker(r.Context(), by, worker)
 	if err != nil {
 		return answer{}, err
+	}
+	if s.nowReserved(by, worker, w) {
+		return answer{}, forbidden(mayNotPush)
 	}
 	b, err := readBody(r, true)
 	if err != nil {
@@ -246,6 +251,11 @@ func given(o trigger.Options) json.RawMessage {
 
 func (s *server) reserved(by permission.Token, worker string) bool {
 	return s.Reserved.Covers(worker, s.refOf(by, worker))
+}
+
+// nowReserved says that a worker turns out to be reserved, whose verb was not known a moment ago.
+func (s *server) nowReserved(by permission.Token, worker string, w Worker) bool {
+	return by.Kind != permission.CLI && worker != trigger.ClientWorker && s.Reserved.Covers(worker, w.Ref)
 }
 
 // refOf is the verb that a worker's name is now, or the name itself.

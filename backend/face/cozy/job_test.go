@@ -252,3 +252,57 @@ func TestPurgeAsksForWhatWasGiven(t *testing.T) {
 	}
 	d.status(d.Do(t, "DELETE", "/jobs/purge", d.App("io.cozy.jobs:DELETE:print:worker"), nil), 403)
 }
+
+// A list in which no worker stands is not that of all.
+func TestPurgeOfNobody(t *testing.T) {
+	d := open(t)
+	for _, list := range []string{"workers=,", "workers=%20", "workers=,&workers=,%20,", "workers=&workers=,"} {
+		a := d.status(d.all("DELETE", "/jobs/purge?"+list, nil), 422)
+		d.is(a, "errors.0.source.parameter", "workers")
+	}
+	if len(d.fake.purged) > 0 {
+		t.Errorf("purged %v", d.fake.purged)
+	}
+	d.status(d.all("DELETE", "/jobs/purge?workers=", nil), 200)
+}
+
+// A message is any JSON, null as well; arguments that are null are not there.
+func TestAPatchGoesByWhatIsThere(t *testing.T) {
+	d := open(t)
+	for _, kind := range []string{"@cron", "@webhook"} {
+		id := d.made(map[string]any{"type": kind, "arguments": "0 0 0 1 1 *", "worker": "print", "message": 7})
+		for _, c := range []struct {
+			attributes map[string]any
+			status     int
+			message    any
+		}{
+			{map[string]any{"arguments": nil, "message": 8}, 200, 8.0},
+			{map[string]any{"message": nil}, 200, nil},
+			{map[string]any{"arguments": nil, "message": nil}, 200, nil},
+			{map[string]any{"message": nil, "worker_arguments": 9}, 200, 9.0},
+			{map[string]any{"arguments": nil}, 400, 9.0},
+			{map[string]any{"worker_arguments": nil}, 400, 9.0},
+			{map[string]any{"arguments": "", "message": 1}, 422, 9.0},
+		} {
+			d.status(d.all("PATCH", "/jobs/triggers/"+id, attributes(c.attributes)), c.status)
+			a := d.all("GET", "/jobs/triggers/"+id, nil)
+			d.is(a, "data.attributes.message", c.message)
+			d.is(a, "data.attributes.arguments", "0 0 0 1 1 *")
+		}
+	}
+}
+
+// A new trigger has no jobs that could be looked for; one that is answered again may have.
+func TestOnlyARepeatLooksForJobs(t *testing.T) {
+	d := open(t)
+	hook := map[string]any{"type": "@webhook", "worker": "print"}
+	d.made(hook)
+	if d.summed != 0 {
+		t.Errorf("%d looks for the jobs of a new trigger", d.summed)
+	}
+	first := d.status(d.all("POST", "/jobs/triggers", attributes(hook), "Idempotency-Key", "k"), 201).ID()
+	job := d.status(d.all("POST", "/jobs/triggers/"+first+"/launch", nil), 201).ID()
+	a := d.status(d.all("POST", "/jobs/triggers", attributes(hook), "Idempotency-Key", "k"), 201)
+	d.is(a, "data.id", first)
+	d.is(a, "data.attributes.current_state.last_executed_job_id", job)
+}

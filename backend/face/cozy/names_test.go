@@ -1,6 +1,9 @@
 package cozy
 
 import (
+	"context"
+	"log/slog"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -44,6 +47,60 @@ func TestAWorkerIsKnownByAllItsNames(t *testing.T) {
 	d.status(d.Do(t, "POST", "/jobs/triggers", prints, trig("post.print")), 403)
 	d.status(d.Do(t, "POST", "/jobs/queue/post", prints, body), 403)
 	d.status(d.Do(t, "POST", "/jobs/queue/print.print", prints, body), 202)
+}
+
+// lateHouse knows no verb until somebody asks for one, as a controller does of a deployment that it has not heard of.
+type lateHouse struct {
+	*fake
+	asked bool
+}
+
+func (h *lateHouse) Names(tenant, name string) []string {
+	if !h.asked {
+		return nil
+	}
+	return h.fake.Names(tenant, name)
+}
+
+func (h *lateHouse) Worker(ctx context.Context, tenant, name string) (Worker, bool) {
+	h.asked = true
+	return h.fake.Worker(ctx, tenant, name)
+}
+
+// The first request after a deployment is refused, too: "open" is a name of vault.open, whose module is reserved.
+func TestAReservedWorkerIsRefusedAtOnce(t *testing.T) {
+	f, w := world(t)
+	late := &lateHouse{fake: f}
+	server := httptest.NewServer(Handler(Config{House: late, Reader: f, Tokens: f, Reserved: permission.Reserved{"vault", "client"}, Logger: slog.New(slog.DiscardHandler)}))
+	defer server.Close()
+	w.URL = server.URL
+	h := w.Home(t)
+	rules := "io.cozy.jobs:POST:open:worker io.cozy.triggers:POST:open,client:worker"
+	app := h.App(rules)
+	scope, err := permission.Parse(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := h.Grant(permission.Token{Kind: permission.CLI, Scope: scope})
+	hook := map[string]any{"type": "@webhook", "worker": "open"}
+	for _, c := range []struct {
+		path  string
+		body  any
+		as    string
+		wants int
+	}{
+		{"/jobs/queue/open", attributes(map[string]any{"arguments": 1}), app, 403},
+		{"/jobs/triggers", attributes(hook), app, 403},
+		{"/jobs/launchers/open", hook, app, 403},
+		{"/jobs/triggers", attributes(map[string]any{"type": "@client", "worker": "open"}), app, 201},
+		{"/jobs/queue/open", attributes(map[string]any{"arguments": 1}), operator, 202},
+		{"/jobs/triggers", attributes(hook), operator, 201},
+	} {
+		late.asked = false
+		if a := h.Do(t, "POST", c.path, c.as, c.body); a.Status != c.wants {
+			t.Errorf("%s %v: %d, want %d: %s", c.path, c.body, a.Status, c.wants, a.Text)
+		}
+	}
 }
 
 // Who may do everything of a type, and who has everything but is no operator, names no worker: neither runs any.

@@ -173,8 +173,8 @@ func (s *server) patchTrigger(r *http.Request, by permission.Token) (answer, err
 	if err != nil {
 		return answer{}, err
 	}
-	_, reschedule := b.fields["arguments"]
-	if message == nil && !reschedule {
+	reschedule, remessage := b.given("arguments"), message != nil || b.fields["message"] != nil // null is a message, too
+	if !remessage && !reschedule {
 		return answer{}, refuse(http.StatusBadRequest, emptyPatch)
 	}
 	t, err = s.House.PatchTrigger(ctx, t.Tenant, t.Key, func(t trigger.Trigger, now time.Time) (trigger.Trigger, error) {
@@ -187,7 +187,7 @@ func (s *server) patchTrigger(r *http.Request, by permission.Token) (answer, err
 			}
 			t.Arguments = arguments
 		}
-		if message != nil {
+		if remessage {
 			t.Message = trigger.DecodeMessage(message)
 		}
 		if !s.mayTrigger(by, t, by.MayPatchTrigger) { // a konnector makes no other konnector's trigger of its own
@@ -350,6 +350,11 @@ func (s *server) purge(r *http.Request, by permission.Token) (answer, error) {
 		}
 	}
 	workers := commaList(query["workers"])
+	if len(workers) == 0 && strings.Join(query["workers"], "") != "" { // none are all: not what was meant
+		return answer{}, &refusal{
+			status: http.StatusUnprocessableEntity, title: trigger.InvalidParameter, detail: "workers names no worker", source: &source{Parameter: "workers"},
+		}
+	}
 	for i, worker := range workers {
 		workers[i] = s.refOf(by, worker)
 	}

@@ -59,7 +59,7 @@ func TestLookupsAreKeptAndBounded(t *testing.T) {
 				return permission.Token{Tenant: "acme"}, nil
 			}
 			return permission.Token{}, cron.ErrNotFound
-		})
+		}, nil)
 		look := func(bearer string) (tenant string, err error) {
 			token, err := b.Authenticate(t.Context(), bearer)
 			return token.Tenant, err
@@ -103,6 +103,30 @@ func TestLookupsAreKeptAndBounded(t *testing.T) {
 	})
 }
 
+// A token that expires while it is kept is asked for again, and opens nothing; it is the database's time that counts.
+func TestExpiredTokensEndAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead, asked := time.Hour, 0 // the database's clock is
+		now := func() time.Time { return time.Now().Add(ahead) }
+		expires := now().Add(time.Second)
+		b := NewBearers(func(context.Context, []byte) (permission.Token, error) {
+			if asked++; !now().Before(expires) {
+				return permission.Token{}, cron.ErrNotFound
+			}
+			return permission.Token{Tenant: "acme", Expires: expires}, nil
+		}, now)
+		for range 3 {
+			if _, err := b.Authenticate(t.Context(), "car_a"); err != nil || asked != 1 {
+				t.Fatalf("%v after %d lookups", err, asked)
+			}
+		}
+		time.Sleep(time.Second)
+		if _, err := b.Authenticate(t.Context(), "car_a"); !isNotFound(err) {
+			t.Errorf("expired: %v", err)
+		}
+	})
+}
+
 func isNotFound(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), cron.ErrNotFound.Error())
 }
@@ -115,7 +139,7 @@ func TestOneLookupForMany(t *testing.T) {
 			asked <- struct{}{}
 			time.Sleep(10 * time.Millisecond)
 			return permission.Token{Tenant: "acme"}, nil
-		})
+		}, nil)
 		done := make(chan error, 1000)
 		for range 1000 {
 			go func() {

@@ -69,6 +69,7 @@ func (s *jobFace) EnqueueJobs(ctx context.Context, req *carillonv1.EnqueueJobsRe
 		return res, nil
 	}
 	answers, err := s.Jobs.Enqueue(ctx, batch)
+	gate.settle(ctx, batch, answers, err)
 	if err != nil {
 		return nil, fielded(err)
 	}
@@ -76,9 +77,6 @@ func (s *jobFace) EnqueueJobs(ctx context.Context, req *carillonv1.EnqueueJobsRe
 		if a.Err != nil {
 			res.Jobs[places[k]] = &carillonv1.EnqueuedJob{Error: s.refusal(ctx, a.Err)}
 			continue
-		}
-		if a.Existing {
-			gate.giveBack(ctx, k, batch[k])
 		}
 		res.Jobs[places[k]] = &carillonv1.EnqueuedJob{Id: a.ID.String(), Existing: a.Existing}
 	}

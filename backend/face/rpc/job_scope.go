@@ -66,10 +66,16 @@ func (a *admission) admit(ctx context.Context, n *job.New) (err error) {
 	return err
 }
 
-// giveBack takes off what the i-th of the admitted jobs was counted as: it was there.
-func (a *admission) giveBack(ctx context.Context, i int, n job.New) {
-	if a.uses[i] {
-		a.face.Workers.GiveBack(ctx, a.caller.token.Domain, n)
+// settle takes off what admitted jobs were counted as of which nothing came. Those without an answer have that of all.
+func (a *admission) settle(ctx context.Context, jobs []job.New, answers []job.Enqueued, err error) {
+	for i, n := range jobs {
+		said := job.Enqueued{Err: err}
+		if i < len(answers) {
+			said = answers[i]
+		}
+		if a.uses[i] && said.MadeNothing() {
+			a.face.Workers.GiveBack(ctx, a.caller.token.Domain, n)
+		}
 	}
 }
 

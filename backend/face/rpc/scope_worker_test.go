@@ -1,10 +1,13 @@
 package rpc
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 
+	"carillon/backend/core/cron"
+	"carillon/backend/core/job"
 	carillonv1 "carillon/proto/carillon/v1"
 )
 
@@ -98,6 +101,59 @@ func TestTriggersByAnyNameOfTheirWorker(t *testing.T) {
 		}
 		if _, err := c.ListTriggers(t.Context(), &carillonv1.ListTriggersRequest{Workers: []string{"v2"}}); told(err) != deny {
 			t.Errorf("listed v2 by a rule on %s: %v", rule, err)
+		}
+	}
+}
+
+// A job that is refused uses nothing of its verb's hour; one of which nobody knows what became of it does.
+func TestRefusedJobsCountNothing(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	secret, _ := g.token("acme", "app", "io.cozy.jobs:POST:sendmail:worker")
+	req := &carillonv1.EnqueueJobsRequest{}
+	for _, payload := range []string{`{not json`, `1`, `"boom"`, `{not json`} {
+		req.Jobs = append(req.Jobs, &carillonv1.NewJob{Ref: "m.sendmail", Payload: []byte(payload)})
+	}
+	res, err := g.as(secret).jobs.EnqueueJobs(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var codes []string
+	for _, j := range res.GetJobs() {
+		codes = append(codes, j.GetError().GetCode())
+	}
+	var uses int
+	g.db.Scan("SELECT count FROM carillon.rate_limits WHERE kind = 'sendmail'", nil, &uses)
+	if bad := "invalid_argument"; !slices.Equal(codes, []string{bad, "", "internal", bad}) || uses != 2 {
+		t.Errorf("answered %q, %d uses, want 2", codes, uses)
+	}
+}
+
+// cashier counts what is given back.
+type cashier struct {
+	Workers
+	back int
+}
+
+func (c *cashier) GiveBack(context.Context, string, job.New) { c.back++ }
+
+// Where all jobs got one error, it says what they count as.
+func TestARefusedBatchCountsNothing(t *testing.T) {
+	jobs := make([]job.New, 3)
+	for _, c := range []struct {
+		answers []job.Enqueued
+		err     error
+		want    int
+	}{
+		{nil, cron.ErrInvalid, 2},
+		{nil, cron.ErrUnavailable, 0},
+		{[]job.Enqueued{{Existing: true}, {}, {Err: cron.ErrUnavailable}}, cron.ErrUnavailable, 1},
+		{[]job.Enqueued{{Err: cron.ErrNotFound}, {Existing: true}, {Existing: true}}, nil, 2},
+	} {
+		w := &cashier{}
+		a := &admission{face: &jobFace{Config: Config{Workers: w}}, uses: []bool{true, false, true}}
+		if a.settle(t.Context(), jobs, c.answers, c.err); w.back != c.want {
+			t.Errorf("%+v, %v: %d given back, want %d", c.answers, c.err, w.back, c.want)
 		}
 	}
 }

@@ -29,6 +29,7 @@ import (
 type Tokens struct {
 	Admin, Cluster string
 	Lookup         Lookup
+	Now            func() time.Time // about the database's time; nil: the local clock's
 }
 
 // Lookup finds the token whose secret has this permission.Hash. cron.ErrNotFound: there is none that is good now.
@@ -42,7 +43,7 @@ func (t Tokens) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r.WithContext(authn.SetInfo(r.Context(), caller{everything: true})))
 		})
 	}
-	g := &gate{Tokens: t, bearers: NewBearers(t.Lookup)}
+	g := &gate{Tokens: t, bearers: NewBearers(t.Lookup, t.Now)}
 	return authn.NewMiddleware(g.authenticate).Wrap(next)
 }
 
@@ -98,9 +99,10 @@ func equal(got, want string) bool {
 }
 
 // Bearers finds tenants' tokens by what callers present, and keeps what it found for some seconds: a token that is
-// revoked or expires opens nothing after them. It may be used by any number of goroutines.
+// revoked opens nothing after them. One that expires is looked up again at once. It may be used by any number of goroutines.
 type Bearers struct {
 	lookup Lookup
+	now    func() time.Time
 	turns  chan struct{} // bounds the lookups under way
 
 	mu    sync.Mutex
@@ -125,9 +127,13 @@ const (
 
 var errNoToken = fmt.Errorf("%w: no such token", cron.ErrNotFound)
 
-// NewBearers keeps what lookup finds; without one there is no token.
-func NewBearers(lookup Lookup) *Bearers {
-	return &Bearers{lookup: lookup, turns: make(chan struct{}, maxLookups), found: map[[sha256.Size]byte]finding{}}
+// NewBearers keeps what lookup finds; without one there is no token. now is about the database's time (nil: the local
+// clock's): it says when to look again, and the database whether a token has expired.
+func NewBearers(lookup Lookup, now func() time.Time) *Bearers {
+	if now == nil {
+		now = time.Now
+	}
+	return &Bearers{lookup: lookup, now: now, turns: make(chan struct{}, maxLookups), found: map[[sha256.Size]byte]finding{}}
 }
 
 // Authenticate finds the token that a caller presents. cron.ErrNotFound: there is none that is good; any other error:
@@ -154,7 +160,7 @@ func (b *Bearers) kept(hash [sha256.Size]byte) (finding, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f, ok := b.found[hash]
-	return f, ok && time.Since(f.at) < keepFinding
+	return f, ok && time.Since(f.at) < keepFinding && !f.token.Expired(b.now())
 }
 
 // ask looks a token up when its turn comes, unless somebody else has done so meanwhile.

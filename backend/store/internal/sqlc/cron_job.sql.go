@@ -207,7 +207,7 @@ WITH won AS (
     RETURNING j.id, j.ref, j.started_at, j.deployment_id, j.queue_id, j.timeout_ms, j.max_attempts, j.backoff_ms, j.backoff_max_ms,
         a.slot, a.run_id, a.salt, a.skip_from, a.skip_to, a.skip_count, j.trigger_id, j.removed_at,
         -- Under catchup all every slot has its turn, one after the other.
-        (EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id
+        (EXISTS (SELECT FROM carillon.jobs w WHERE w.cron_job_id = j.id AND (NOT j.limited OR w.due_at <= now())
             OFFSET CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 0 ELSE $14::int - 1 END))::bool AS busy,
         CASE WHEN j.overlap::text = 'skip' AND j.catchup <> 'all' THEN 'the job before has not ended' ELSE $14::int || ' jobs of earlier slots have not ended' END AS why
 ), numbered AS (
@@ -222,9 +222,21 @@ WITH won AS (
 ), once AS (
     UPDATE carillon.triggers t SET deleted_at = now(), updated_at = now(), rev = t.rev + 1
     FROM (SELECT trigger_id FROM won WHERE removed_at IS NOT NULL ORDER BY 1) w WHERE t.id = w.trigger_id
+), stays AS (
+    SELECT n.trigger_id, n.busy, n.slot, n.why, t.ref, t.last_error FROM numbered n JOIN carillon.triggers t ON t.id = n.trigger_id WHERE n.removed_at IS NULL
+), workers AS MATERIALIZED ( -- a schema is stored as Module.Text prints it: nothing but a verb begins a line so
+    SELECT s.ref, EXISTS (SELECT FROM carillon.modules m JOIN carillon.deployments d ON d.id = m.deployment_id
+        WHERE m.name = split_part(s.ref, '.', 1) AND d.min_replicas > 0
+          AND (strpos(d.schema, E'\nverb ' || split_part(s.ref, '.', 2) || '(') > 0 OR strpos(d.schema, E'\nexport verb ' || split_part(s.ref, '.', 2) || '(') > 0)) AS there
+    FROM (SELECT DISTINCT ref FROM stays) s
 ), noted AS (
-    UPDATE carillon.triggers t SET last_error = 'skipped ' || to_char(w.slot AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ': ' || w.why
-    FROM (SELECT trigger_id, slot, why FROM numbered WHERE busy AND trigger_id IS NOT NULL ORDER BY 1) w WHERE t.id = w.trigger_id AND t.deleted_at IS NULL
+    UPDATE carillon.triggers t SET last_error = w.error
+    FROM (SELECT s.trigger_id, CASE
+            WHEN s.busy THEN 'skipped ' || to_char(s.slot AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ': ' || s.why
+            WHEN NOT k.there THEN 'jobs: could not find worker'
+            WHEN s.last_error <> 'jobs: could not find worker' THEN s.last_error END AS error, s.last_error
+        FROM stays s JOIN workers k ON k.ref = s.ref ORDER BY 1) w
+    WHERE t.id = w.trigger_id AND w.last_error IS DISTINCT FROM w.error
 ), ledger AS (
     INSERT INTO carillon.runs (cron_job_id, slot, slot_to, run_id, deployment_id, controller, started_at, ended_at, verdict, job_id, job_salt, error)
     SELECT id, slot, slot, CASE WHEN NOT busy THEN run_id END, CASE WHEN NOT busy THEN deployment_id END, $1::text,
@@ -270,10 +282,11 @@ type FireCronJobsRow struct {
 
 // Makes jobs of slots, idle to idle: the same compare-and-set as StartCronJobs, and in the same statement the job, the
 // ledger row that names it, and the skipped range. The ledger's key makes a slot's job the only one. Where the jobs of
-// earlier slots are in the way (overlap skip: any that lives; otherwise as many as are kept at most), the slot is
-// skipped_overlap, with the reason there and at the trigger. Rows of overlap cancel have a transaction, with CancelEarlierJobs after this, and those whose firings
-// count for a limit another, with their meters. The job of a trigger's row carries what the trigger says; a trigger that
-// fires once is gone in the same instant. Losers as there.
+// earlier slots are in the way (overlap skip: any that lives; otherwise as many as are kept at most, but for those that a
+// limit put off), the slot is skipped_overlap, with the reason there and at the trigger. A trigger whose verb no module
+// that runs has says so until it fires with one that has; its jobs wait. Rows of overlap cancel have a transaction, with
+// CancelEarlierJobs after this, and those whose firings count for a limit another, with their meters. The job of a
+// trigger's row carries what the trigger says; a trigger that fires once is gone in the same instant. Losers as there.
 func (q *Queries) FireCronJobs(ctx context.Context, arg FireCronJobsParams) ([]FireCronJobsRow, error) {
 	rows, err := q.db.Query(ctx, fireCronJobs,
 		arg.Controller,

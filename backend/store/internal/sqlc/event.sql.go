@@ -225,7 +225,7 @@ func (q *Queries) GetMakers(ctx context.Context, ids []int64) ([]GetMakersRow, e
 }
 
 const getWebhook = `-- name: GetWebhook :one
-SELECT id, kind::text AS kind, tenant, domain, ref, debounce_ms FROM carillon.triggers WHERE key = $1::text AND deleted_at IS NULL
+SELECT id, kind::text AS kind, tenant, domain, ref, debounce_ms, options FROM carillon.triggers WHERE key = $1::text AND deleted_at IS NULL
 `
 
 type GetWebhookRow struct {
@@ -235,6 +235,7 @@ type GetWebhookRow struct {
 	Domain     string
 	Ref        string
 	DebounceMs int64
+	Options    []byte
 }
 
 func (q *Queries) GetWebhook(ctx context.Context, key string) (GetWebhookRow, error) {
@@ -247,6 +248,7 @@ func (q *Queries) GetWebhook(ctx context.Context, key string) (GetWebhookRow, er
 		&i.Domain,
 		&i.Ref,
 		&i.DebounceMs,
+		&i.Options,
 	)
 	return i, err
 }
@@ -386,22 +388,26 @@ SELECT b.id, b.queue_id, (b.id % 1021)::int, b.salt, COALESCE(b.due_at, now()), 
         || CASE WHEN b.options IS NULL THEN '{}' ELSE jsonb_build_object('options', b.options) END
         || b.extra::jsonb
 FROM (
-    SELECT COALESCE(NULLIF(a.given, 0), nextval('carillon.job_ids')) AS id, a.salt, a.due_at, a.trigger_id, a.extra, t.queue_id, t.max_attempts, t.backoff_ms, t.backoff_max_ms,
-        t.timeout_ms, t.priority, t.message, t.key, t.kind, t.worker, t.domain, t.options
-    FROM (SELECT unnest($1::bigint[]) AS given, unnest($2::bigint[]) AS trigger_id, unnest($3::int[]) AS salt,
-                 unnest($4::timestamptz[]) AS due_at, unnest($5::text[]) AS extra) a
-    JOIN carillon.triggers t ON t.id = a.trigger_id AND t.deleted_at IS NULL
+    SELECT COALESCE(NULLIF(a.given, 0), nextval('carillon.job_ids')) AS id, a.salt, a.due_at, a.trigger_id, a.extra, COALESCE(NULLIF(a.raised_id, 0), t.queue_id) AS queue_id,
+        CASE WHEN a.raised_id = 0 THEN t.priority ELSE $1::smallint END AS priority, t.max_attempts, t.backoff_ms, t.backoff_max_ms, t.timeout_ms, t.message, t.key, t.kind, t.worker, t.domain, t.options
+    FROM (SELECT unnest($2::bigint[]) AS given, unnest($3::bigint[]) AS trigger_id, unnest($4::int[]) AS salt,
+                 unnest($5::timestamptz[]) AS due_at, unnest($6::text[]) AS extra,
+                 unnest($7::int[]) AS raised_id) a
+    CROSS JOIN LATERAL (SELECT id, key, tenant, domain, kind, arguments, time_zone, worker, ref, queue_id, priority, max_attempts, backoff_ms, backoff_max_ms, timeout_ms, message, options, debounce, debounce_ms, secret, created_by, rev, epoch, created_at, updated_at, deleted_at, last_error FROM carillon.triggers WHERE id = a.trigger_id OFFSET 0) t
+    WHERE t.deleted_at IS NULL
     ORDER BY a.trigger_id
 ) b
 RETURNING id, salt, queue_id, shard, priority, due_at
 `
 
 type InsertTriggerJobsParams struct {
-	Ids        []int64
-	TriggerIds []int64
-	Salts      []int32
-	Due        []pgtype.Timestamptz
-	Extras     []string
+	RaisedPriority int16
+	Ids            []int64
+	TriggerIds     []int64
+	Salts          []int32
+	Due            []pgtype.Timestamptz
+	Extras         []string
+	RaisedIds      []int32
 }
 
 type InsertTriggerJobsRow struct {
@@ -414,14 +420,17 @@ type InsertTriggerJobsRow struct {
 }
 
 // Jobs of triggers: of closed windows, and of deliveries that wait for none. extra is what their envelope says beside the
-// trigger's own.
+// trigger's own. Where a queue is given (0: none), the job goes there, with the priority of what somebody waits for. OFFSET 0
+// keeps the way to the triggers to their key, as in InsertEventJobs.
 func (q *Queries) InsertTriggerJobs(ctx context.Context, arg InsertTriggerJobsParams) ([]InsertTriggerJobsRow, error) {
 	rows, err := q.db.Query(ctx, insertTriggerJobs,
+		arg.RaisedPriority,
 		arg.Ids,
 		arg.TriggerIds,
 		arg.Salts,
 		arg.Due,
 		arg.Extras,
+		arg.RaisedIds,
 	)
 	if err != nil {
 		return nil, err
@@ -510,7 +519,7 @@ func (q *Queries) LockDebounces(ctx context.Context, triggerIds []int64) ([]Lock
 }
 
 const lockDueDebounces = `-- name: LockDueDebounces :many
-SELECT d.trigger_id, d.fire_at, d.count, d.payloads, d.manual, t.kind::text AS kind, t.tenant, t.domain, t.ref, (t.deleted_at IS NOT NULL)::bool AS gone
+SELECT d.trigger_id, d.fire_at, d.count, d.payloads, d.manual, t.kind::text AS kind, t.tenant, t.domain, t.ref, t.options, (t.deleted_at IS NOT NULL)::bool AS gone
 FROM carillon.debounces d JOIN carillon.triggers t ON t.id = d.trigger_id
 WHERE d.fire_at <= now()
 ORDER BY d.fire_at, d.trigger_id LIMIT $1::int FOR UPDATE OF d SKIP LOCKED
@@ -526,6 +535,7 @@ type LockDueDebouncesRow struct {
 	Tenant    string
 	Domain    string
 	Ref       string
+	Options   []byte
 	Gone      bool
 }
 
@@ -549,6 +559,7 @@ func (q *Queries) LockDueDebounces(ctx context.Context, page int32) ([]LockDueDe
 			&i.Tenant,
 			&i.Domain,
 			&i.Ref,
+			&i.Options,
 			&i.Gone,
 		); err != nil {
 			return nil, err
