@@ -9,7 +9,8 @@ import (
 	"carillon/backend/core/cron"
 )
 
-// outage is the time in which no stream to a runner holds. Only the goroutine that keeps the stream touches it.
+// outage is the time in which no stream to a runner holds. Only the goroutine that keeps the stream touches it, and of the
+// runner it reads what never changes.
 type outage struct {
 	began time.Time             // zero: a stream holds
 	calm  bool                  // it began with the runner's own will, or the runner has never been reached
@@ -22,7 +23,7 @@ const (
 )
 
 // tell logs each cause of an outage once, and once more where it has become a warning.
-func (o *outage) tell(log *slog.Logger, r Runner, err error, now time.Time) {
+func (o *outage) tell(log *slog.Logger, r *runner, err error, now time.Time) {
 	if o.began.IsZero() {
 		*o = outage{began: now, calm: errors.Is(err, errClosed)}
 	}
@@ -41,7 +42,7 @@ func (o *outage) tell(log *slog.Logger, r Runner, err error, now time.Time) {
 }
 
 // over ends the outage: a stream holds.
-func (o *outage) over(log *slog.Logger, r Runner, now time.Time) {
+func (o *outage) over(log *slog.Logger, r *runner, now time.Time) {
 	log.Info("runner attached", "runner", r.Key, "endpoint", r.Endpoint, "deployment", r.Deployment, "after", now.Sub(o.began))
 	*o = outage{}
 }

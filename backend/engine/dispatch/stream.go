@@ -70,7 +70,7 @@ func (d *Dispatcher) keep(ctx context.Context, r *runner) {
 		if leaving || ctx.Err() != nil {
 			return
 		}
-		out.tell(d.cfg.Log, r.Runner, err, time.Now())
+		out.tell(d.cfg.Log, r, err, time.Now())
 		timer := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-timer.C:
@@ -102,7 +102,7 @@ func (d *Dispatcher) attach(ctx context.Context, r *runner, out *outage) (err er
 		return cause(ctx, err)
 	}
 	s := d.attached(r)
-	out.over(d.cfg.Log, r.Runner, time.Now())
+	out.over(d.cfg.Log, r, time.Now())
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		if err := s.write(ctx, w); err != nil {
