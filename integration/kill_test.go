@@ -45,8 +45,8 @@ func TestKillingAnOwnerLosesNoSlot(t *testing.T) {
 				lost++
 				freed = max(freed, r.EndedAt.Sub(d.at))
 				inFlight[r.Ref] = true
-				if r.StartedAt.After(d.at) {
-					t.Errorf("run %s was lost, but started after the kill", r.RunID)
+				if r.StartedAt.After(d.at.Add(onItsWay)) {
+					t.Errorf("run %s was lost, but started %v after the kill", r.RunID, r.StartedAt.Sub(d.at))
 				}
 			}
 		}
@@ -65,6 +65,9 @@ func TestKillingAnOwnerLosesNoSlot(t *testing.T) {
 			d.key, lost, freed.Round(time.Millisecond), next[len(next)/2], next[len(next)*99/100], next[len(next)-1])
 	}
 }
+
+// onItsWay is how long after its sender's death Postgres may still do a claim that was sent before.
+const onItsWay = 500 * time.Millisecond
 
 // nextStarts says, for each job that was not in flight, how long after its first slot after the kill it started again.
 func nextStarts(h checker.History, kill time.Time, inFlight map[string]bool) []time.Duration {
